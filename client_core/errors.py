@@ -34,15 +34,43 @@ Any thread. Source: Errors, ApiException and its subclasses, Kafka 4.3.
 from __future__ import annotations
 
 import builtins
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Self
 
 from client_core.error_codes import Errors
+
+
+class Cause(NamedTuple):
+    """Why records were not acknowledged before a deadline: the last error of the client's attempts.
+
+    Immutable. The same name is in HTTP answers, metrics, `/v1/status` and the log; docs/alerts.md has all.
+    """
+
+    #: The broker's error; NETWORK_EXCEPTION or an authentication's if there is no connection to the leader.
+    error: Errors
+    #: The broker of the last attempt; None if there was none, because there is no leader.
+    node_id: int | None
+    #: Attempts that failed in a row with this error; 0 while the first one is not answered.
+    attempts: int
+    #: How long ago the first of them failed, or, with 0 attempts, for how long they have waited.
+    since_ms: int
+    #: A sentence for people.
+    detail: str
+    #: Why the connection failed, as in NodeDisconnected; None if the cause is no connection.
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        """Returns the cause in one line, for log lines and messages."""
+        where = "" if self.node_id is None else f" from node {self.node_id}"
+        times = f"{self.attempts} attempt{'s' * (self.attempts != 1)} in {self.since_ms} ms"
+        return f"{self.error.name}{where}, {times}: {self.detail}"
 
 
 class KafkaError(Exception):
     """Any failure reported by this library. `message` is for people, `error` and `code` for programs."""
 
     error: Errors = Errors.UNKNOWN_SERVER_ERROR
+    #: What the client's attempts failed with until a deadline passed, if that is known.
+    cause: Cause | None = None
 
     def __init__(self, message: str | None = None, *, code: int | None = None) -> None:
         self.message = message if message is not None else self.error.message
@@ -153,9 +181,19 @@ class InconsistentTopicIdError(InvalidMetadataError):
 
 
 class TimeoutError(RetriableError, builtins.TimeoutError):
-    """A deadline expired. The message has its name and length."""
+    """A deadline expired. The message has its name and length.
+
+    `cause` is the last error of the client's attempts, if there was one; `__cause__` is its exception.
+    """
 
     error = Errors.REQUEST_TIMED_OUT
+
+    def because_of(self, cause: Cause | None) -> Self:
+        """Returns this error, with its cause."""
+        self.cause = cause
+        if cause is not None:
+            self.__cause__ = error_for(cause.error.code, cause.detail)
+        return self
 
 
 class BufferExhaustedError(TimeoutError):

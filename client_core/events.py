@@ -194,6 +194,20 @@ class ProduceFinished(NamedTuple):
     produce_ms: int
     retries: int
     error: Errors
+    #: The last error of its attempts if it failed by a timeout, else `error`.
+    cause: Errors = Errors.NONE
+
+
+class RecordsCancelled(NamedTuple):
+    """Records failed at their request's deadline before they were sent: no ProduceFinished reports them.
+
+    `cause` is the last error that prevented them from being acknowledged, else `error`.
+    """
+
+    topic: str
+    records: int
+    error: Errors
+    cause: Errors
 
 
 class WaitFinished(NamedTuple):
@@ -238,6 +252,7 @@ Event = (
     | BatchRetried
     | BatchSplit
     | ProduceFinished
+    | RecordsCancelled
     | WaitFinished
     | SecretReloaded
     | CertificateLoaded

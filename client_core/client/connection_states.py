@@ -12,7 +12,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from client_core.backoff import ExponentialBackoff
-from client_core.client.node_connection_state import ConnectionState, NodeConnectionState
+from client_core.client.node_connection_state import (
+    ConnectionFailures,
+    ConnectionState,
+    NodeConnectionState,
+)
 from client_core.clock import FOREVER_MS
 from client_core.errors import IllegalStateError
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from random import Random
 
+    from client_core.client.disconnection import Disconnection
     from client_core.client.host_resolver import NodeResolver
     from client_core.errors import AuthenticationError
 
@@ -154,6 +159,34 @@ class ClusterConnectionStates:
         """Returns the nodes that have been CONNECTING for longer than their timeout (CONN-07)."""
         return [node_id for node_id in self.connecting_nodes if self._is_setup_timed_out(node_id, now_ms)]
 
+    def nodes_with_slow_address(self, now_ms: int) -> Sequence[int]:
+        """Returns the nodes whose next address is to be tried, because the present one is slow (CONN-14)."""
+        return [node_id for node_id in self.connecting_nodes if self._is_address_due(node_id, now_ms)]
+
+    def until_next_address_ms(self, now_ms: int) -> int:
+        """Returns the time until the first of them is due; FOREVER_MS if none will be."""
+        due = (self._nodes[node_id].address_due_ms for node_id in self.connecting_nodes)
+        return max(min((due_ms for due_ms in due if due_ms is not None), default=FOREVER_MS) - now_ms, 0)
+
+    def has_next_address(self, node_id: int) -> bool:
+        """Returns whether the node is CONNECTING, and another address can be tried within this attempt."""
+        return node_id in self.connecting_nodes and self._nodes[node_id].has_next_address
+
+    def try_next_address(self, node_id: int) -> bool:
+        """Moves a CONNECTING node to its next address, within this attempt; returns False if it has none."""
+        if not self.has_next_address(node_id):
+            return False
+        self._nodes[node_id].move_to_next_address()
+        return True
+
+    def address_tried(self, node_id: int, now_ms: int) -> None:
+        """Notes that the node's present address is being connected to."""
+        self._node(node_id).wait_for_address(now_ms)
+
+    def address_answered(self, node_id: int) -> None:
+        """Notes that it has accepted: TLS and SASL may take longer."""
+        self._node(node_id).address_due_ms = None
+
     def current_address(self, node_id: int) -> str | None:
         """Returns the address for the current attempt; None while the name is being resolved.
 
@@ -190,6 +223,7 @@ class ClusterConnectionStates:
         node = self._node(node_id)
         was = node.state
         node.move_to(ConnectionState.DISCONNECTED)
+        node.address_due_ms = None
         node.is_held = False
         node.last_connect_attempt_ms = now_ms
         self._grow_reconnect_backoff(node)
@@ -231,6 +265,7 @@ class ClusterConnectionStates:
         node = self._node(node_id)
         node.move_to(ConnectionState.READY)
         node.authentication_error = None
+        node.failures = None
         node.failed_attempts = 0
         node.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
         self._reset_connection_setup_timeout(node)
@@ -245,11 +280,17 @@ class ClusterConnectionStates:
         self._grow_reconnect_backoff(node)
         self.connecting_nodes.discard(node_id)
 
-    def failed(self, node_id: int, now_ms: int, detail: str) -> None:
-        """Keeps the text and time of the last error, for status."""
+    def failed(self, node_id: int, now_ms: int, ended: Disconnection) -> None:
+        """Keeps the last error and its time, and counts the failures since the last READY, for status."""
         node = self._node(node_id)
-        node.last_error = detail
+        node.last_error = ended.detail
         node.last_error_ms = now_ms
+        error = ended.error
+        if error is None:
+            return
+        before = node.failures
+        attempts, since_ms = (1, now_ms) if before is None else (before.attempts + 1, before.since_ms)
+        node.failures = ConnectionFailures(ended.reason, error, attempts, since_ms)
 
     def remove(self, node_id: int) -> None:
         """Forgets the node: the next attempt may start at once (CONN-13)."""
@@ -269,6 +310,10 @@ class ClusterConnectionStates:
     def _reset_connection_setup_timeout(self, node: NodeConnectionState) -> None:
         node.failed_connect_attempts = 0
         node.connection_setup_timeout_ms = self._connection_setup_timeout.backoff_ms(0)
+
+    def _is_address_due(self, node_id: int, now_ms: int) -> bool:
+        due_ms = self._nodes[node_id].address_due_ms
+        return due_ms is not None and due_ms <= now_ms
 
     def _is_setup_timed_out(self, node_id: int, now_ms: int) -> bool:
         node = self._nodes[node_id]

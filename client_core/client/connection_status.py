@@ -9,9 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from client_core.errors import Cause
+
 if TYPE_CHECKING:
     from client_core.client.in_flight_requests import InFlightLoad
-    from client_core.client.node_connection_state import ConnectionState, NodeConnectionState
+    from client_core.client.node_connection_state import (
+        ConnectionFailures,
+        ConnectionState,
+        NodeConnectionState,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,8 @@ class ConnectionStatus:
     throttle_left_ms: int
     last_error: str | None
     last_error_age_ms: int | None
+    #: Why there is no connection; None while it works, while it is first set up, or when it was idle.
+    cause: Cause | None = None
 
 
 class ConnectionFacts(NamedTuple):
@@ -41,6 +49,7 @@ class ConnectionFacts(NamedTuple):
     throttle_until_ms: int | None
     last_error: str | None
     last_error_ms: int | None
+    failures: ConnectionFailures | None
 
     @staticmethod
     def of(node: NodeConnectionState) -> ConnectionFacts:
@@ -54,6 +63,7 @@ class ConnectionFacts(NamedTuple):
             throttle_until_ms=node.throttle_until_ms,
             last_error=node.last_error,
             last_error_ms=node.last_error_ms,
+            failures=node.failures,
         )
 
     def at(self, now_ms: int, load: InFlightLoad) -> ConnectionStatus:
@@ -69,7 +79,17 @@ class ConnectionFacts(NamedTuple):
             throttle_left_ms=_until(self.throttle_until_ms, now_ms),
             last_error=self.last_error,
             last_error_age_ms=_since(self.last_error_ms, now_ms),
+            cause=self._cause(now_ms),
         )
+
+    def _cause(self, now_ms: int) -> Cause | None:
+        failures = self.failures
+        if failures is None:
+            return None
+        node_id = self.node_id if self.node_id >= 0 else None
+        since_ms = max(now_ms - failures.since_ms, 0)
+        detail = self.last_error or failures.error.message
+        return Cause(failures.error, node_id, failures.attempts, since_ms, detail, failures.reason)
 
 
 def _since(then_ms: int | None, now_ms: int) -> int | None:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from client_core.error_codes import Errors
 from client_core.errors import AuthenticationError, ProtocolError
 from client_core.network.selectable import ChannelStateName
 
 if TYPE_CHECKING:
     from client_core.network.selectable import ChannelState
+
+
+_NO_FAILURES: Final = frozenset({"idle", "local"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,15 @@ class Disconnection:
     log_level: int = logging.INFO
     timed_out: bool = False
     authentication_error: AuthenticationError | None = None
+
+    @property
+    def error(self) -> Errors | None:
+        """Returns Kafka's name for it; None if it is no failure: idle, or closed by the client."""
+        if self.reason in _NO_FAILURES:
+            return None
+        if self.authentication_error is not None:
+            return self.authentication_error.error
+        return Errors.REQUEST_TIMED_OUT if self.reason == "request_timeout" else Errors.NETWORK_EXCEPTION
 
 
 def from_channel(channel: ChannelState) -> Disconnection:
@@ -101,6 +114,11 @@ def setup_timeout(timeout_ms: int) -> Disconnection:
     """Returns the end of a connection that was CONNECTING too long (NET-17)."""
     detail = f"connection was not set up within {timeout_ms} ms"
     return Disconnection("setup_timeout", detail, timed_out=True)
+
+
+def slow_address() -> Disconnection:
+    """Returns the end of a connection whose address did not accept in time, if there is another (CONN-14)."""
+    return Disconnection("setup_timeout", "the address did not accept in time", timed_out=True)
 
 
 def request_timeout() -> Disconnection:

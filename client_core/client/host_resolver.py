@@ -68,7 +68,7 @@ class DefaultHostResolver:
 
 
 def resolve(host: str, resolver: NodeResolver) -> Sequence[str] | None:
-    """Returns the addresses of a name in the family of the first one (CONN-10); None while the look-up runs.
+    """Returns the addresses of a name in the order to try them (CONN-10); None while the look-up runs.
 
     Raises OSError.
     """
@@ -77,13 +77,21 @@ def resolve(host: str, resolver: NodeResolver) -> Sequence[str] | None:
         return None
     if not addresses:
         raise OSError(f"{host} has no address")
-    return filter_preferred_addresses(addresses)
+    return in_alternating_families(addresses)
 
 
-def filter_preferred_addresses(addresses: Sequence[str]) -> Sequence[str]:
-    """Returns the addresses in the first one's family: hosts with both rarely route both. See ClientUtils."""
+def in_alternating_families(addresses: Sequence[str]) -> Sequence[str]:
+    """Returns the addresses with their families in turn, the first one's first. Source: RFC 8305, section 4.
+
+    Java drops the other family (ClientUtils.filterPreferredAddresses), and never connects if it can't route
+    the one that comes first.
+    """
     first_is_ipv6 = ":" in addresses[0]
-    return tuple(address for address in addresses if (":" in address) == first_is_ipv6)
+    first = [address for address in addresses if (":" in address) == first_is_ipv6]
+    other = [address for address in addresses if (":" in address) != first_is_ipv6]
+    both = min(len(first), len(other))
+    in_turn = [address for pair in zip(first, other, strict=False) for address in pair]
+    return (*in_turn, *first[both:], *other[both:])
 
 
 def is_ip_address(host: str) -> bool:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from client_core.client.connection_status import ConnectionStatus
+    from client_core.client.disconnection import Disconnection
     from client_core.client.host_resolver import NodeResolver
     from client_core.client.in_flight_requests import InFlightRequest
     from client_core.client.kafka_client import ClientRequest, CompletionHandler, LeastLoadedNode
@@ -328,6 +329,8 @@ class NetworkClient:
             if self._connections.has_changed:
                 self._connections.publish()
             wait_ms = min(timeout_ms, metadata_timeout_ms, self._config.request_timeout_ms)
+            if self._states.connecting_nodes:
+                wait_ms = min(wait_ms, self._states.until_next_address_ms(now_ms))
             if self._renewal is not None:
                 wait_ms = min(wait_ms, self._renewal.wait_ms(now_ms))
             # A request without a response is complete as soon as it is written (NET-10). So is the wait of
@@ -434,8 +437,13 @@ class NetworkClient:
     def _handle_disconnections(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id, channel in self._selector.disconnected.items():
             # Skip nodes that this turn has closed: one end must not count as two failures.
-            if self._is_open(node_id):
-                self._ends.process(responses, node_id, now_ms, disconnection.from_channel(channel))
+            if not self._is_open(node_id):
+                continue
+            ended = disconnection.from_channel(channel)
+            if ended.reason == "refused" and self._states.has_next_address(node_id):
+                self._try_next_address(responses, node_id, now_ms, ended)
+                continue
+            self._ends.process(responses, node_id, now_ms, ended)
 
     def _handle_connections(self) -> None:
         for node_id in self._selector.connected:
@@ -452,7 +460,7 @@ class NetworkClient:
     def _handle_resolved_names(self, responses: list[ClientResponse], now_ms: int) -> None:
         """Connects nodes whose names are resolved. Java waits for DNS in `initiate_connect`."""
         for node in tuple(self._connections.resolving.values()):
-            prevented = self._connections.open(node)
+            prevented = self._connections.open(node, now_ms)
             if prevented is not None:
                 self._ends.process(responses, node.id, now_ms, prevented)
 
@@ -466,6 +474,16 @@ class NetworkClient:
                 else disconnection.resolve_timeout(unresolved.host, timeout_ms)
             )
             self._ends.close_and_process(responses, node_id, now_ms, ended)  # NET-17
+        for node_id in self._states.nodes_with_slow_address(now_ms):
+            self._selector.close_connection(node_id)
+            self._try_next_address(responses, node_id, now_ms, disconnection.slow_address())
+
+    def _try_next_address(
+        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
+    ) -> None:
+        prevented = self._connections.open_next_address(node_id, now_ms, ended)
+        if prevented is not None:
+            self._ends.process(responses, node_id, now_ms, prevented)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):

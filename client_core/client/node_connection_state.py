@@ -10,16 +10,17 @@
     AUTHENTICATION_FAILED    CONNECTING, itself
 
 Each attempt uses the name's next address. The name is resolved again after all addresses were tried, or
-after an established connection dropped (CONN-08, CONN-09). No I/O but the resolver's. Owned by
-ClusterConnectionStates, on the I/O thread. Source: ClusterConnectionStates.NodeConnectionState,
-ConnectionState, Kafka 4.3 (KIP-602).
+after an established connection dropped (CONN-08, CONN-09). Within an attempt, an address that does not accept
+in time is left for the next one (CONN-14): Java waits for it until the set-up timeout. No I/O but the
+resolver's. Owned by ClusterConnectionStates, on the I/O thread. Source: ClusterConnectionStates,
+NodeConnectionState, ConnectionState, Kafka 4.3 (KIP-602).
 """
 
 from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.client.host_resolver import resolve
 from client_core.errors import IllegalStateError
@@ -28,10 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from client_core.client.host_resolver import NodeResolver
+    from client_core.error_codes import Errors
     from client_core.errors import AuthenticationError
 
 _log = logging.getLogger(__name__)
 
+
+#: How long an address may take to accept a connection before the next one is tried. Source: RFC 8305's
+#: Connection Attempt Delay.
+ADDRESS_DELAY_MS: Final = 250
+_MOST_DOUBLINGS: Final = 6
 
 #: Id of a second connection to a broker, which tries new credentials. Negative like the ids of
 #: bootstrap.servers, and below all of them.
@@ -74,6 +81,18 @@ _ALLOWED_MOVES: Final = {
 }
 
 
+class ConnectionFailures(NamedTuple):
+    """The failures of a node's connection since it was last READY. `reason` and `error` are the last one's.
+
+    `reason` is a value of events.NodeDisconnected.
+    """
+
+    reason: str
+    error: Errors
+    attempts: int
+    since_ms: int
+
+
 class NodeConnectionState:
     """One node's connection. Mutable, owned by ClusterConnectionStates on the I/O thread."""
 
@@ -82,10 +101,12 @@ class NodeConnectionState:
         "_addresses",
         "_last_attempted_address",
         "_resolver",
+        "address_due_ms",
         "authentication_error",
         "connection_setup_timeout_ms",
         "failed_attempts",
         "failed_connect_attempts",
+        "failures",
         "host",
         "is_held",
         "last_connect_attempt_ms",
@@ -115,6 +136,8 @@ class NodeConnectionState:
         self.authentication_error: AuthenticationError | None = None
         self.last_error: str | None = None
         self.last_error_ms: int | None = None
+        #: The failures since the connection last worked, for status.
+        self.failures: ConnectionFailures | None = None
         self.last_connect_attempt_ms = now_ms
         self.failed_attempts = 0
         self.failed_connect_attempts = 0
@@ -127,6 +150,8 @@ class NodeConnectionState:
         self._addresses: Sequence[str] = ()
         self._address_index = 0
         self._last_attempted_address: str | None = None
+        #: When the next address is tried instead, unless the present one answers; None if never.
+        self.address_due_ms: int | None = None
 
     def __repr__(self) -> str:
         return (
@@ -183,6 +208,20 @@ class NodeConnectionState:
         address = self._addresses[self._address_index]
         self._last_attempted_address = address
         return address
+
+    @property
+    def has_next_address(self) -> bool:
+        """Whether another address can be tried without a new look-up."""
+        return self._address_index + 1 < len(self._addresses)
+
+    def wait_for_address(self, now_ms: int) -> None:
+        """Limits the wait for the address that is tried now, if there is another one (CONN-14).
+
+        The limit doubles with each failed attempt: all addresses may be slow. The last one has the rest of
+        the set-up timeout.
+        """
+        delay_ms = ADDRESS_DELAY_MS << min(self.failed_connect_attempts, _MOST_DOUBLINGS)
+        self.address_due_ms = now_ms + delay_ms if self.has_next_address else None
 
     def move_to_next_address(self) -> None:
         """Makes the next attempt use the next address; after the last one, it resolves again (CONN-08)."""

@@ -28,6 +28,7 @@ from client_core.client.connection_states import ClusterConnectionStates
 from client_core.client.connection_status import ConnectionFacts
 from client_core.client.kafka_client import LeastLoadedNode
 from client_core.client.node_connection_state import TRIAL_NODE_ID
+from client_core.cluster import Node
 from client_core.error_codes import Errors
 from client_core.events import NodeConnecting, NodeDisconnected, NodeReady, NodeThrottled
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from client_core.client.host_resolver import NodeResolver
     from client_core.client.in_flight_requests import InFlightRequests
     from client_core.client.network_client_config import NetworkClientConfig
-    from client_core.cluster import Node
     from client_core.events import EventSink
     from client_core.network.selectable import Selectable
     from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
@@ -206,10 +206,29 @@ class NodeConnections:
         self.states.connecting(node.id, now_ms, node.host, node.port)
         self._events.emit(NodeConnecting(node.id))
         refusal = self._config.allowed_hosts.refusal_of_host(node.host)
-        return disconnection.forbidden(refusal) if refusal else self.open(node)
+        return disconnection.forbidden(refusal) if refusal else self.open(node, now_ms)
 
-    def open(self, node: Node) -> Disconnection | None:
-        """Connects a CONNECTING node once its name is resolved; returns the cause of a failure (NET-22)."""
+    def open_next_address(self, node_id: int, now_ms: int, ended: Disconnection) -> Disconnection | None:
+        """Connects a CONNECTING node, whose connection was closed, at its next address (CONN-14)."""
+        node = self.states.get(node_id)
+        if node is None or not self.states.try_next_address(node_id):
+            return ended
+        _log.debug("%s: trying its next address: %s", self._called(node_id), ended.detail)
+        return self.open(Node(node_id, node.host, node.port), now_ms)
+
+    def open(self, node: Node, now_ms: int) -> Disconnection | None:
+        """Connects a CONNECTING node once its name is resolved; returns the cause of a failure (NET-22).
+
+        An address that the system refuses at once, as one without a route, is left for the next one.
+        """
+        prevented = self._open(node, now_ms)
+        while (
+            prevented is not None and prevented.reason == "refused" and self.states.try_next_address(node.id)
+        ):
+            prevented = self._open(node, now_ms)
+        return prevented
+
+    def _open(self, node: Node, now_ms: int) -> Disconnection | None:
         self.resolving.pop(node.id, None)
         try:
             address = self.states.current_address(node.id)
@@ -232,6 +251,7 @@ class NodeConnections:
             )
         except OSError as error:
             return disconnection.unreachable(f"{node.host}:{node.port} can't be connected to: {error}")
+        self.states.address_tried(node.id, now_ms)
         return None
 
     def slowly_resolving(self, now_ms: int) -> set[int]:
@@ -256,6 +276,7 @@ class NodeConnections:
 
     def connected(self, node_id: int) -> None:
         """TCP is connected. Next come TLS and SASL, if any, then ApiVersions (NET-14)."""
+        self.states.address_answered(node_id)
         if self._config.discover_broker_versions:
             _log.debug("Completed connection to node %d. Fetching API versions.", node_id)
             self.needing_api_versions[node_id] = self._question()
@@ -345,7 +366,7 @@ class NodeConnections:
         self.states.disconnected(node_id, now_ms)
         if ended.authentication_error is not None:
             self.states.authentication_failed(node_id, now_ms, ended.authentication_error)
-        self.states.failed(node_id, now_ms, ended.detail)
+        self.states.failed(node_id, now_ms, ended)
         backoff_ms = self.states.connection_delay_ms(node_id, now_ms)
         self._log_end(node_id, ended, in_flight, backoff_ms, was_up=was_up)
         self._events.emit(NodeDisconnected(node_id, ended.reason, ended.detail, backoff_ms))

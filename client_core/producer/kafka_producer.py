@@ -155,6 +155,7 @@ class KafkaProducer(Generic[K, V]):
         self._lookups = parts.lookups
         self._configs = parts.configs
         self._sender = parts.sender
+        self._causes = parts.causes
         #: For tests that run its turns themselves.
         self.io_thread: Final = parts.io_thread
         #: Has the completion sink call `done(result)`, with all others of the I/O thread's turn. Any thread.
@@ -489,7 +490,8 @@ class KafkaProducer(Generic[K, V]):
         self._ensure_own_process()
         cache = self._metadata.answered_cache
         batches = self._accumulator.incomplete()
-        return count_backlog(batches, cache.topics, cache.nodes_by_id, self._parked.topic_waits())
+        waits, now_ms = self._parked.topic_waits(), self.clock.now_ms()
+        return count_backlog(batches, cache.topics, cache.nodes_by_id, waits, self._causes, now_ms)
 
     def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
         """Sends accepted records for up to timeout_ms, fails the rest, and returns the report (SND-13).

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Panels = Sequence[timeseries.Panel]
 
 _POD: Final = "{{pod}}"
+_P99: Final = 'percentile="99"'
 
 
 def metadata() -> Panels:
@@ -124,6 +125,19 @@ def brokers() -> Panels:
             unit="s",
         ),
         graph(
+            "Produce requests by broker, p99",
+            "If other requests are quick, a follower or the disk is slow. If not, the broker or its network.",
+            (
+                f"max by (broker) ({chosen('pilotfish_broker_produce_latency_seconds', _P99)})",
+                "broker {{broker}}",
+            ),
+            (
+                f"max by (broker) ({chosen('pilotfish_broker_other_latency_seconds', _P99)})",
+                "broker {{broker}}, other requests",
+            ),
+            unit="s",
+        ),
+        graph(
             "Requests that failed",
             "As a whole: errors of single partitions are among those of records.",
             (rate("pilotfish_request_errors_total", by=["api", "error"]), "{{api}} {{error}}"),
@@ -165,9 +179,9 @@ def records() -> Panels:
         ),
         graph(
             "Records given up and sent again",
-            "Given up, by Kafka's name of the error. Sent again is no loss; if it lasts, check the brokers.",
-            (rate("pilotfish_record_errors_total", by=["error"]) + " > 0", "{{error}}"),
-            (rate("pilotfish_record_retries_total"), "sent again"),
+            "By Kafka's name of the cause. Sent again is no loss. If it lasts, records time out for it.",
+            (rate("pilotfish_record_errors_total", by=["error", "cause"]) + " > 0", "{{error}}: {{cause}}"),
+            (rate("pilotfish_record_retries_total", by=["error"]) + " > 0", "{{error}}, sent again"),
             unit="cps",
         ),
         graph(

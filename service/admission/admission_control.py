@@ -31,6 +31,7 @@ Event loop only.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from typing import Final
 
@@ -120,11 +121,18 @@ class AdmissionControl:
         self._clock = clock
         self._max_requests = max_requests
         self._max_bytes = max_bytes
-        self._shared_bytes = max_bytes if shared_bytes is None else min(shared_bytes, max_bytes)
+        self._most_shared_bytes = sys.maxsize if shared_bytes is None else shared_bytes
+        self._shared_bytes = min(self._most_shared_bytes, max_bytes)
         self._drain = DrainRate()
         self._shares: dict[str, _Share] = {}
         self.requests = 0
         self.bytes = 0
+
+    def limit(self, max_requests: int, max_bytes: int) -> None:
+        """Changes the limits for later requests. Event loop."""
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
+        self._shared_bytes = min(self._most_shared_bytes, max_bytes)
 
     def acquire(self, body_bytes: int, caller: Caller = ANYONE) -> Permit:
         """Acquires a permit for `with`. Raises ProblemError (429) if none is free: nothing was written."""

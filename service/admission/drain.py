@@ -42,7 +42,7 @@ _log: Final = logging.getLogger(__name__)
 
 PATH: Final = "/quitquitquit"
 
-_SETTING: Final = "quit_token_file"
+QUIT_TOKEN_FILE: Final = "quit_token_file"  # noqa: S105 - the name of a setting
 _JSON: Final = b"application/json"
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _REALM: Final = b'Bearer realm="pilotfish quit"'
@@ -100,34 +100,34 @@ def _refusal(detail: str, error: bytes = b"") -> Problem:
     return Problem(401, detail, written="no", headers=((b"www-authenticate", _REALM + error), _NO_STORE))
 
 
-_NO_TOKEN: Final = _refusal(
-    "a token is needed, as in `Authorization: Bearer TOKEN`; it is in quit_token_file"
-)
-_WRONG_TOKEN: Final = _refusal("this is not the token of quit_token_file", b', error="invalid_token"')
 _ONLY_POST: Final = Problem(405, f"{PATH} takes POST only", written="no", headers=((b"allow", b"POST"),))
 
 Refuse = Callable[[Scope, Send, Problem], Awaitable[None]]
 
 
-class QuitToken:
-    """The present token of quit_token_file."""
+class TokenFile:
+    """The present token of a file: quit_token_file, or admin_token_file."""
 
-    def __init__(self, token_file: str, reported: Callable[[Event], None]) -> None:
+    def __init__(self, setting: str, token_file: str, reported: Callable[[Event], None]) -> None:
         """Reads the file. Raises FileFaultError. `reported` gets an event for each reload."""
         self._path: Final = Path(token_file)
-        self._files: Final = WatchedFiles(_SETTING, [token_file], self._digest_in, reported=reported)
+        self._files: Final = WatchedFiles(setting, [token_file], self._digest_in, reported=reported)
+        self._no_token: Final = _refusal(
+            f"a token is needed, as in `Authorization: Bearer TOKEN`; it is in {setting}"
+        )
+        self._wrong_token: Final = _refusal(f"this is not the token of {setting}", b', error="invalid_token"')
 
     def fault_of(self, authorizations: Sequence[bytes]) -> Problem | None:
         """Returns what is wrong with a request's Authorization headers; None if they have the token."""
         if len(authorizations) != 1:
-            return TWICE if authorizations else _NO_TOKEN
+            return TWICE if authorizations else self._no_token
         scheme, _, token = authorizations[0].partition(b" ")
         if scheme.lower() != b"bearer":
-            return _NO_TOKEN
+            return self._no_token
         digest = digest_of(token.strip(b" \t"))
         if hmac.compare_digest(digest, self._files.in_force) or self._has_just_come(digest):
             return None
-        return _WRONG_TOKEN
+        return self._wrong_token
 
     def look(self, now_ms: int) -> None:
         """Checks the file once; `watch` does this periodically."""
@@ -160,7 +160,7 @@ class QuitToken:
 class Quit:
     """The ASGI endpoint of /quitquitquit."""
 
-    def __init__(self, token: QuitToken, drain: Drain, metrics: HttpMetrics) -> None:
+    def __init__(self, token: TokenFile, drain: Drain, metrics: HttpMetrics) -> None:
         self._token: Final = token
         self._drain: Final = drain
         self._metrics: Final = metrics

@@ -3,9 +3,10 @@
     ts=2026-01-31T09:26:53.589Z level=info logger=client_core.metadata.metadata msg="cluster id is 4L6g3nShT"
     {"ts":"2026-01-31T09:26:53.589Z","level":"info","logger":"client_core.metadata.metadata","msg":"…"}
 
-logfmt is for people with grep, JSON for log collectors. Both have the same fields, and `stack` if there is a
-stack. Whatever a message contains, its line is one line of valid UTF-8 with a bounded length, and has no
-effect on a terminal. The server calls `set_up_logging` once, before anything else.
+logfmt is for people with grep, JSON for log collectors. Both have the same fields. `trace_id` follows in
+lines of a request with a trace, `stack` if there is a stack. Lines of the access log have more fields
+(`access_log.py`). Whatever a message contains, its line is one line of valid UTF-8 with a bounded length, and
+has no effect on a terminal. The server calls `set_up_logging` once, before anything else.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import re
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ ACCESS_LOG: Final = logging.getLogger("service.access_log")
 #: (MAX_RESULT of Docker's json-file, CRI's max_container_log_line_size). A whole stack is worth a split.
 MAX_MESSAGE_CHARS: Final = 8_192
 MAX_STACK_CHARS: Final = 32_768
+
+#: Attribute of a log record with further fields, by name: `log.info(…, extra={FIELDS: {…}})`.
+FIELDS: Final = "pilotfish_fields"
+Field = str | int | float
+_NO_FIELDS: Final[Mapping[str, Field]] = MappingProxyType({})
 
 _BARE: Final = re.compile(r'[^\s="\\\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+')
 #: Control characters, line ends, characters that change the direction of text, lone surrogates.
@@ -76,16 +82,26 @@ class LineFormatter(logging.Formatter, ABC):
     def format(self, record: logging.LogRecord) -> str:
         return self.spelled(dict(self._fields(record)))
 
+    def __init__(self, trace_id: Callable[[], str | None] = lambda: None) -> None:
+        """`trace_id` returns that of the request that the present code runs for, if there is one."""
+        super().__init__()
+        self._trace_id = trace_id
+
     @abstractmethod
-    def spelled(self, fields: Mapping[str, str]) -> str:
+    def spelled(self, fields: Mapping[str, Field]) -> str:
         """Returns the fields as one line."""
 
-    def _fields(self, record: logging.LogRecord) -> Iterator[tuple[str, str]]:
+    def _fields(self, record: logging.LogRecord) -> Iterator[tuple[str, Field]]:
         at = datetime.fromtimestamp(record.created, tz=UTC)
         yield "ts", f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
         yield "level", record.levelname.lower()
         yield "logger", record.name
         yield "msg", bounded(_message(record), MAX_MESSAGE_CHARS)
+        fields: Mapping[str, Field] = getattr(record, FIELDS, _NO_FIELDS)
+        yield from fields.items()
+        trace_id = None if "trace_id" in fields else self._trace_id()
+        if trace_id is not None:
+            yield "trace_id", trace_id
         stack = self.formatException(record.exc_info) if record.exc_info else record.stack_info
         if stack:
             yield "stack", bounded(stack, MAX_STACK_CHARS)
@@ -94,15 +110,18 @@ class LineFormatter(logging.Formatter, ABC):
 class LogfmtFormatter(LineFormatter):
     """Formats as `name=value`, with quotes if needed."""
 
-    def spelled(self, fields: Mapping[str, str]) -> str:
-        return " ".join([f"{name}={quoted(value)}" for name, value in fields.items()])
+    def spelled(self, fields: Mapping[str, Field]) -> str:
+        return " ".join([f"{name}={quoted(str(value))}" for name, value in fields.items()])
 
 
 class JsonFormatter(LineFormatter):
     """Formats as a JSON object. Lone surrogates become U+FFFD, since many parsers reject their escapes."""
 
-    def spelled(self, fields: Mapping[str, str]) -> str:
-        said = {name: _SURROGATE.sub("\ufffd", value) for name, value in fields.items()}
+    def spelled(self, fields: Mapping[str, Field]) -> str:
+        said = {
+            name: _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+            for name, value in fields.items()
+        }
         line = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
         return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
@@ -143,10 +162,15 @@ def without_values(query: str) -> str:
 _WITHOUT_QUERY_VALUES: Final = _WithoutQueryValues()
 
 
-def set_up_logging(level: str, log_format: str = "logfmt") -> None:
-    """Sends all logs of the process, and uncaught errors, to stderr in one of FORMATTERS."""
+def set_up_logging(
+    level: str, log_format: str = "logfmt", trace_id: Callable[[], str | None] = lambda: None
+) -> None:
+    """Sends all logs of the process, and uncaught errors, to stderr in one of FORMATTERS.
+
+    `trace_id` returns that of the request that the present code runs for, if there is one.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FORMATTERS[log_format]())
+    handler.setFormatter(FORMATTERS[log_format](trace_id))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -180,6 +180,10 @@ class Settings(BaseSettings):
         default="",
         description="File with the token for POST /quitquitquit, which ends the sidecar; 404 if empty.",
     )
+    admin_token_file: str = Field(
+        default="",
+        description="File with the token for /config /loglevel /stacks of the admin listener; 404 if empty.",
+    )
     dialects: Annotated[tuple[Dialect, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=DIALECTS, description="Other APIs to serve besides the native one."
     )

@@ -15,7 +15,7 @@ from service.base.logs import harmless
 from service.cli.options import as_json_option, asks_api, max_block_option, render, text, topic_name
 from service.cli.sidecar import Sidecar
 from service.native.schemas import LeaderAnswer, TopicAnswer, TopicsAnswer
-from service.native.status_schemas import StatusAnswer
+from service.native.status_schemas import Slow, StatusAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -153,8 +153,16 @@ def _status(found: StatusAnswer) -> str:
     head = ("broker", "address", "state", "in flight", "oldest", "p50", "p99", "backoff", "last error")
     tables = [render(("what", "now"), facts), render(head, nodes)]
     if found.slow:
-        tables.insert(0, "\n".join(["Slow:", *(f"  {harmless(finding.detail)}" for finding in found.slow)]))
+        tables.insert(0, "\n".join(["Slow:", *(f"  {_finding(finding)}" for finding in found.slow)]))
     return "\n\n".join(tables)
+
+
+def _finding(finding: Slow) -> str:
+    """Returns what is slow, with Kafka's name of the cause."""
+    name = finding.kafka_error
+    return harmless(
+        finding.detail if name is None or name in finding.detail else f"{finding.detail} ({name})"
+    )
 
 
 def _seconds(ms: int | None, digits: int = 1) -> str | None:

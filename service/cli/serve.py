@@ -95,7 +95,8 @@ def serve(
         # Loaded here: commands that only call a sidecar need neither uvicorn nor FastAPI.
         from service.process.server import serve as run
 
-        sys.exit(run(_loaded(given, kafka, config_file)))
+        settings = _loaded(given, kafka, config_file)
+        sys.exit(run(settings, load=lambda: load_settings(given, kafka, config_file)))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Final
 
 import uvicorn
 
+from service.listener.access_log import AccessLogged
 from service.listener.connections import KEEP_ALIVE_S, Connections
 from service.listener.http_protocol import ApiProtocol
 from service.listener.listeners import Listener
@@ -44,13 +45,13 @@ class ApiServer(uvicorn.Server):
         cors: Cors,
     ) -> None:
         config = uvicorn.Config(
-            app,
+            AccessLogged(app) if access_log else app,
             http=ApiProtocol,
             ws="none",
             interface="asgi3",
             lifespan="on",
             log_config=None,
-            access_log=access_log,
+            access_log=False,  # uvicorn's has neither duration nor trace
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=int(KEEP_ALIVE_S),

@@ -30,7 +30,6 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.base.logs import ACCESS_LOG
 from service.listener.connections import Connections
 from service.listener.http_exchange import (
     MAX_TARGET_BYTES,
@@ -90,10 +89,6 @@ class ApiProtocol(HttpToolsProtocol):
     ) -> None:
         """`cors` adds headers to answers that never reach the application."""
         super().__init__(config, server_state, app_state)
-        # uvicorn's own logger is disabled process-wide by any server without access log, such as the admin
-        # listener.
-        self.access_logger = ACCESS_LOG
-        self.access_log = config.access_log
         self._connections = connections
         self._cors = cors
         #: Since when there is no request to answer: connection start or end of the last answer.
@@ -329,7 +324,6 @@ class ApiProtocol(HttpToolsProtocol):
             or cycle.disconnected
             or not cycle.keep_alive
             or cycle.waiting_for_100_continue
-            or cycle.access_log
             or self.flow.write_paused
         ):
             return False

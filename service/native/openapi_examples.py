@@ -41,7 +41,7 @@ _SPOOLED: Final = {
     "status": "/v1/status",
 }
 _TIMES: Final = {"count": 1200, "p50_ms": 4, "p99_ms": 21, "max_ms": 38}
-_IDLE: Final = {"batches": 0, "records": 0, "partitions": 0, "oldest_ms": None}
+_IDLE: Final = {"batches": 0, "records": 0, "partitions": 0, "oldest_ms": None, "cause": None}
 _PHASE: Final = {"waiting": 0, "oldest_ms": None, "recent": _TIMES}
 _SECONDS: Final = ("records", "failed_records", "bytes", "mean_ms", "max_ms")
 _STATUS: Final[dict[str, Any]] = {
@@ -53,7 +53,8 @@ _STATUS: Final[dict[str, Any]] = {
         {
             "node": 2,
             "phase": "delivery",
-            "detail": "broker 2 has not answered 5 requests, the oldest for 3.2 s; 1,200 records wait for it",
+            "detail": "node 2 has 5 requests in flight, the oldest for 3.2 s; 1,200 records wait for it",
+            "kafka_error": "REQUEST_TIMED_OUT",
         }
     ],
     "waiting_requests": 12,
@@ -97,9 +98,23 @@ _STATUS: Final[dict[str, Any]] = {
             "throttle_left_ms": 0,
             "last_error": None,
             "last_error_age_ms": None,
+            "cause": None,
             "produce": _TIMES,
+            "other_requests": _TIMES,
             "waiting": _IDLE,
-            "on_the_wire": {"batches": 5, "records": 1200, "partitions": 5, "oldest_ms": 3200},
+            "on_the_wire": {
+                "batches": 5,
+                "records": 1200,
+                "partitions": 5,
+                "oldest_ms": 3200,
+                "cause": {
+                    "kafka_error": "REQUEST_TIMED_OUT",
+                    "node": 2,
+                    "attempts": 0,
+                    "since_ms": 3200,
+                    "detail": "node 2 has not answered",
+                },
+            },
             "last_failure": None,
         }
     ],
@@ -244,7 +259,20 @@ _PROBLEMS: Final[Mapping[int, Mapping[str, object]]] = {
     404: {"detail": "Topic orders does not exist", **_MISSING, "phase": "metadata", "waited_ms": 120},
     429: {"detail": "67108864 bytes are waiting already; try again", "retriable": True, "written": "no"},
     503: {"detail": "No broker answered.", **_LATE, "written": "no", "phase": "metadata", "waited_ms": 60000},
-    504: {"detail": "No acknowledgement came in time.", **_LATE, "written": "unknown", "phase": "delivery"},
+    504: {
+        "detail": "Records for topic orders were not acknowledged within 30000 ms.",
+        **_LATE,
+        "written": "unknown",
+        "phase": "delivery",
+        "waited_ms": 30_000,
+        "cause": {
+            "kafka_error": "NOT_ENOUGH_REPLICAS",
+            "node": 2,
+            "attempts": 213,
+            "since_ms": 29_870,
+            "detail": "Messages are rejected since there are fewer in-sync replicas than required.",
+        },
+    },
 }
 
 

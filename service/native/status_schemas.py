@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from service.wire.schemas import Query
+from service.wire.schemas import CauseOfTimeout, Query
 
 
 class Times(BaseModel):
@@ -23,6 +23,7 @@ class WaitingBatches(BaseModel):
     records: int
     partitions: int
     oldest_ms: int | None = Field(description="Since the oldest of the batches was begun.")
+    cause: CauseOfTimeout | None = Field(description="Why it is late; null if it is not, or if unknown.")
 
 
 class NodeFailure(BaseModel):
@@ -47,7 +48,11 @@ class NodeState(BaseModel):
     throttle_left_ms: int
     last_error: str | None
     last_error_age_ms: int | None
+    cause: CauseOfTimeout | None = Field(
+        description="Why there is no connection: the failures since it last worked."
+    )
     produce: Times = Field(description="From sending a Produce request to its answer.")
+    other_requests: Times = Field(description="The same for its other requests, such as Metadata.")
     waiting: WaitingBatches = Field(description="In batches whose leader the node is, not sent yet.")
     on_the_wire: WaitingBatches = Field(description="Sent to the node, and not answered yet.")
     last_failure: NodeFailure | None
@@ -78,6 +83,7 @@ class Slow(BaseModel):
     node: int | None
     phase: Literal["client", "metadata", "buffer", "queue", "delivery"]
     detail: str
+    kafka_error: str | None = Field(description="Kafka's name of the cause; null if nothing has failed.")
 
 
 class PhaseState(BaseModel):

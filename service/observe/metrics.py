@@ -2,15 +2,15 @@
 
 `ClientMetrics` is the EventSink of KafkaProducer. Each event costs one short lock, one dictionary look-up and
 a few additions. Metrics of the client's present state are in status_metrics.py. The series of a broker end
-when it leaves the cluster. Bootstrap addresses share the label "bootstrap". docs/metrics.md has the names,
-meanings and JMX names.
+an hour after it left the cluster, and go on if it comes back before. Bootstrap addresses share the label
+"bootstrap". docs/metrics.md has the names, meanings and JMX names.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -69,7 +69,27 @@ USUAL_ERRORS: Final = (
     Errors.INVALID_PRODUCER_EPOCH,
 )
 
-#: The most brokers remembered after they left, because their last connections end later.
+#: The usual causes of timeouts, and the usual errors that are retried. Their series start at 0, too.
+USUAL_CAUSES: Final = (
+    Errors.REQUEST_TIMED_OUT,
+    Errors.NETWORK_EXCEPTION,
+    Errors.SASL_AUTHENTICATION_FAILED,
+    Errors.LEADER_NOT_AVAILABLE,
+    Errors.NOT_LEADER_OR_FOLLOWER,
+    Errors.NOT_ENOUGH_REPLICAS,
+    Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    Errors.UNKNOWN_TOPIC_OR_PARTITION,
+    Errors.KAFKA_STORAGE_ERROR,
+    Errors.THROTTLING_QUOTA_EXCEEDED,
+)
+
+#: How long the series of a broker stay after it left the cluster. A dead broker leaves it, too.
+KEPT_AFTER_LEAVING_S: Final = 3_600
+
+#: The most brokers whose series stay after they left.
+MOST_KEPT: Final = 100
+
+#: The most brokers remembered after their series ended, because their last connections end later.
 MOST_DEPARTED: Final = 1_000
 
 #: Reasons of `NodeDisconnected` that say nothing about whether a broker can be reached.
@@ -98,7 +118,9 @@ class ClientMetrics(Collector):
         self._monotonic_s = monotonic_s
         self._counters: list[Family[Counter]] = []
         self._histograms: list[Family[Histogram]] = []
-        #: Brokers that left, the latest last.
+        #: Brokers that left and still have series, and when they left. The latest is the last.
+        self._left: dict[int, float] = {}
+        #: Brokers whose series have ended. The latest is the last.
         self._departed: dict[int, None] = {}
         # Bytes sent to each broker and received from it, until it leaves.
         self._traffic: dict[int, tuple[Counter, Counter]] = {}
@@ -144,8 +166,12 @@ class ClientMetrics(Collector):
         self._received_bytes = counter("network_received_bytes", "Bytes of responses received.", "broker")
         self._throttle = histogram("produce_throttle_seconds", "Pauses that brokers asked for.", SECONDS)
         self._records_sent = counter("records_sent", "Records acknowledged.").child()
-        self._record_errors = counter("record_errors", "Records given up.", "error")
-        self._record_retries = counter("record_retries", "Records sent again.")
+        self._record_errors = counter(
+            "record_errors", "Records given up, by their error and its cause.", "error", "cause"
+        )
+        self._record_retries = counter(
+            "record_retries", "Records sent again, by the error of the attempt.", "error"
+        )
         self._batch_splits = counter("batch_splits", "Batches split because they were too large.")
         self._batch_bytes = histogram("batch_size_bytes", "Bytes of a batch as it was sent.", BYTES).child()
         self._batch_records = histogram(
@@ -176,17 +202,24 @@ class ClientMetrics(Collector):
             e.RequestCompleted: self._on_request,
             e.NodeThrottled: lambda event: self._throttle.child().observe(event.throttle_ms / 1000),
             e.BatchSent: self._on_batch_sent,
-            e.BatchRetried: lambda event: self._record_retries.child().add(event.records),
+            e.BatchRetried: lambda event: self._record_retries.child(event.error.name).add(event.records),
             e.BatchSplit: lambda _: self._batch_splits.child().add(),
             e.ProduceFinished: self._on_produce_finished,
+            e.RecordsCancelled: self._on_records_failed,
             e.WaitFinished: self._on_wait,
             e.SecretReloaded: self._on_secret_reloaded,
             e.CertificateLoaded: self._on_certificate_loaded,
         }
 
+    def left_brokers(self) -> Collection[int]:
+        """Returns the brokers that have left the cluster and still have series. Any thread."""
+        with self._lock:
+            self._end_series(self._monotonic_s())
+            return tuple(self._left)
+
     def has_left(self, node_id: int) -> bool:
-        """Returns whether a broker has left the cluster. Any thread: a plain read."""
-        return node_id in self._departed
+        """Returns whether a broker has left the cluster. Any thread: plain reads."""
+        return node_id in self._left or node_id in self._departed
 
     def wants(self, kind: type) -> bool:
         """See `service.process.app.Subscriber`."""
@@ -205,6 +238,7 @@ class ClientMetrics(Collector):
             last_refresh_s, leaderless = self._last_refresh_s, self._leaderless
             expires_at_s = self._certificate_expires_at_s
             unreachable_since_s = self._unreachable_since_s
+            self._end_series(self._monotonic_s())
         for counter in self._counters:
             yield counter_family(counter)
         for histogram in self._histograms:
@@ -245,18 +279,27 @@ class ClientMetrics(Collector):
         self._refreshes.child(event.reason, event.outcome).add()
 
     def _on_brokers(self, event: e.BrokersChanged) -> None:
+        now_s = self._monotonic_s()
         for node_id in event.joined:
+            self._left.pop(node_id, None)
             self._departed.pop(node_id, None)
         for node_id in event.left:
-            self._depart(node_id)
+            self._left[node_id] = now_s
+        self._end_series(now_s)
+
+    def _end_series(self, now_s: float) -> None:
+        """Ends the series of the brokers that left long ago, and of the first ones if too many left."""
+        while self._left:
+            node_id, left_s = next(iter(self._left.items()))
+            if now_s - left_s < KEPT_AFTER_LEAVING_S and len(self._left) <= MOST_KEPT:
+                return
+            del self._left[node_id]
+            if len(self._departed) >= MOST_DEPARTED:
+                del self._departed[next(iter(self._departed))]
+            self._departed[node_id] = None
             self._traffic.pop(node_id, None)
             for family in (self._connections, self._disconnects, self._sent_bytes, self._received_bytes):
                 family.forget("broker", broker_label(node_id))
-
-    def _depart(self, node_id: int) -> None:
-        if len(self._departed) >= MOST_DEPARTED:
-            del self._departed[next(iter(self._departed))]
-        self._departed[node_id] = None
 
     def _on_node_ready(self, event: e.NodeReady) -> None:
         self._unreachable_since_s = None
@@ -297,14 +340,18 @@ class ClientMetrics(Collector):
             self._compression.observe(event.batch_bytes / event.raw_bytes)
 
     def _on_produce_finished(self, event: e.ProduceFinished) -> None:
-        acknowledged = event.error is Errors.NONE
-        if acknowledged:
-            self._records_sent.value += event.records
-        else:
-            self._record_errors.child(event.error.name).add(event.records)
+        if event.error is not Errors.NONE:
+            self._on_records_failed(event)
+            return
+        self._records_sent.value += event.records
         if self._by_topic:
-            family = self._topic_records if acknowledged else self._topic_errors
-            family.child(self._topic_label(event.topic)).add(event.records)
+            self._topic_records.child(self._topic_label(event.topic)).add(event.records)
+
+    def _on_records_failed(self, event: e.ProduceFinished | e.RecordsCancelled) -> None:
+        cause = event.error if event.cause is Errors.NONE else event.cause
+        self._record_errors.child(event.error.name, cause.name).add(event.records)
+        if self._by_topic:
+            self._topic_errors.child(self._topic_label(event.topic)).add(event.records)
 
     def _on_wait(self, event: e.WaitFinished) -> None:
         if event.phase == "metadata":
@@ -351,13 +398,15 @@ class ClientMetrics(Collector):
         for outcome in ("success", "timeout", "error"):
             self._metadata_wait.child(outcome)
         for error in USUAL_ERRORS:
-            self._record_errors.child(error.name)
+            self._record_errors.child(error.name, error.name)
+        for cause in USUAL_CAUSES:
+            self._record_errors.child(Errors.REQUEST_TIMED_OUT.name, cause.name)
+            self._record_retries.child(cause.name)
         for outcome in ("success", "failure"):
             self._credential_reloads.child(outcome)
         for family in (
             self._leader_changes,
             self._rebootstraps,
-            self._record_retries,
             self._batch_splits,
             self._buffer_exhausted,
             self._buffer_wait,

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from client_core import EncodedHeaders, Headers, ProducerRecord, Result
 from service.wire.asgi import ASGIApp, Receive, Scope, Send
-from service.wire.trace_context import TraceContext, trace_context_of
+from service.wire.trace_context import TRACE_CONTEXT, TraceContext, trace_context_of
 
 PARENT_HEADER: Final = "traceparent"
 STATE_HEADER: Final = "tracestate"
@@ -104,6 +104,13 @@ class RequestTrace(Protocol):
 REQUEST_TRACE: Final[ContextVar[RequestTrace | None]] = ContextVar("pilotfish.request_trace", default=None)
 
 
+def current_trace_id() -> str | None:
+    """Returns the trace id of the request that the present code runs for, if it has a trace."""
+    trace = REQUEST_TRACE.get()
+    context = None if trace is None else trace.context
+    return None if context is None else context.trace_id
+
+
 class Traces(Protocol):
     """How the app handles traces."""
 
@@ -169,8 +176,10 @@ class _Carried:
 async def traced(
     app: ASGIApp, scope: Scope, receive: Receive, send: Send, trace: RequestTrace | None
 ) -> None:
-    """Serves the request with this trace, or with none."""
+    """Serves the request with this trace, or with none. The access log finds the context in the scope."""
     token = REQUEST_TRACE.set(trace)
+    if trace is not None:
+        scope[TRACE_CONTEXT] = trace.context
     try:
         await app(scope, receive, send)
     finally:

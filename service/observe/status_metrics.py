@@ -1,7 +1,7 @@
 """Exports the client's present state to Prometheus, as gauges and the client's own counters.
 
 `StatusCollector` stores nothing: at each scrape it reads `status()`, `loop_work()` and the clock, on the
-admin thread. None of them blocks. Connections to brokers that left the cluster are not shown. Those to
+admin thread. None of them blocks. Brokers that left the cluster have state 0 for an hour. Connections to
 bootstrap addresses share the label "bootstrap". Metrics of events are in metrics.py.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -20,6 +20,7 @@ from client_core import LoopWork, NodeStatus
 from service.base.fast_metrics import gauge
 from service.base.producer_protocol import Producer
 from service.observe.metrics import broker_label
+from service.observe.slowness.recent_times import Recent
 
 STATES: Final = ("disconnected", "connecting", "checking_api_versions", "ready", "authentication_failed")
 
@@ -38,11 +39,15 @@ class StatusCollector(Collector):
         version: str,
         longest_sleep_ms: int,
         has_left: Callable[[int], bool],
+        left_brokers: Callable[[], Collection[int]],
+        latencies: Callable[[], Mapping[int, tuple[Recent, Recent]]],
     ) -> None:
         self._producer = producer
         self._version = version
         self._longest_sleep_ms = longest_sleep_ms
         self._has_left = has_left
+        self._left_brokers = left_brokers
+        self._latencies = latencies
 
     def collect(self) -> Iterator[Metric]:
         """Yields the gauges for Prometheus. Admin thread."""
@@ -92,7 +97,13 @@ class StatusCollector(Collector):
             "An idle loop may sleep for up to poll_loop_max_sleep_seconds.",
             time.time() - status.loop_age_ms / 1000,
         )
-        yield from _broker_gauges([node for node in status.nodes if not self._has_left(node.id)])
+        left = self._left_brokers()
+        nodes = [node for node in status.nodes if not self._has_left(node.id)]
+        yield from _broker_gauges(nodes, left)
+        shown = {node.id for node in nodes}.union(left)
+        yield from _latency_gauges(
+            {node_id: times for node_id, times in self._latencies().items() if node_id in shown}
+        )
 
 
 def _loop_metrics(work: LoopWork) -> Iterator[Metric]:
@@ -109,8 +120,11 @@ def _loop_metrics(work: LoopWork) -> Iterator[Metric]:
     )
 
 
-def _broker_gauges(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
-    """Yields gauges of the connections. Those to bootstrap addresses are combined under one label."""
+def _broker_gauges(nodes: Sequence[NodeStatus], left: Collection[int]) -> Iterator[Metric]:
+    """Yields gauges of the connections. Those to bootstrap addresses are combined under one label.
+
+    All values of the brokers that have `left` are 0.
+    """
     in_flight: dict[str, int] = {}
     backoff_ms: dict[str, int] = {}
     states: dict[str, set[str]] = {}
@@ -119,6 +133,10 @@ def _broker_gauges(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
         in_flight[broker] = in_flight.get(broker, 0) + node.in_flight_requests
         backoff_ms[broker] = max(backoff_ms.get(broker, 0), node.backoff_left_ms)
         states.setdefault(broker, set()).add(node.state)
+    for node_id in left:
+        broker = broker_label(node_id)
+        in_flight[broker] = backoff_ms[broker] = 0
+        states[broker] = set()
     requests = _by_broker("broker_in_flight_requests", "Requests that wait for a response.")
     backoffs = _by_broker("broker_reconnect_backoff_seconds", "Until the next attempt to connect.")
     connections = _by_broker("broker_connection_state", "1 for the present state of a connection.", "state")
@@ -128,6 +146,23 @@ def _broker_gauges(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
         for state in STATES:
             connections.add_metric((broker, state), float(state in states[broker]))
     yield from (requests, backoffs, connections)
+
+
+def _latency_gauges(latencies: Mapping[int, tuple[Recent, Recent]]) -> Iterator[Metric]:
+    produce = _by_broker(
+        "broker_produce_latency_seconds", "Produce requests of the last minute, until answered.", "percentile"
+    )
+    others = _by_broker(
+        "broker_other_latency_seconds", "Other requests of the last minute, until answered.", "percentile"
+    )
+    for node_id, of_node in latencies.items():
+        if node_id < 0:
+            continue
+        for family, times in zip((produce, others), of_node, strict=True):
+            for percentile, value_ms in (("50", times.p50_ms), ("99", times.p99_ms)):
+                if value_ms is not None:
+                    family.add_metric((broker_label(node_id), percentile), value_ms / 1000)
+    yield from (produce, others)
 
 
 def _by_broker(name: str, help_text: str, *labels: str) -> GaugeMetricFamily:

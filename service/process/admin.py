@@ -1,4 +1,4 @@
-"""The admin listener: /metrics /livez /readyz /startupz, on its own thread and event loop.
+"""The admin listener: /metrics /livez /readyz /startupz, and run_time.py, on its own thread and event loop.
 
 It is separate from the API. So a busy or stuck API loop neither fails probes about other things nor delays a
 scrape. It reads only the producer's status and thread-safe counters.
@@ -31,6 +31,7 @@ from service.base.version import pilotfish_version
 from service.observe.status_metrics import StatusCollector
 from service.process.app import App
 from service.process.health import Health
+from service.process.run_time import PATHS, RunTime
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import ASGIApp, Receive, Scope, Send, header, respond_with
 
@@ -104,6 +105,8 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
             version=pilotfish_version(),
             longest_sleep_ms=sidecar.config.request_timeout_ms,
             has_left=app.client_metrics.has_left,
+            left_brokers=app.client_metrics.left_brokers,
+            latencies=sidecar.status.slowness.latencies,
         )
     )
     registry.register(sidecar.http)
@@ -129,12 +132,14 @@ class AdminApp:
         health: Health,
         hosts: Container[bytes] | None = None,
         embedded: ASGIApp | None = None,
+        run_time: ASGIApp | None = None,
     ) -> None:
         """`hosts`: the accepted values of Host, in lower case without ports; None accepts all.
 
-        `embedded` answers below /embedded.
+        `embedded` answers below /embedded, `run_time` the paths of run_time.py.
         """
         self._embedded = embedded
+        self._run_time = run_time
         self._registry = registry
         self._health = health
         self._hosts = hosts
@@ -152,6 +157,9 @@ class AdminApp:
             return
         if self._embedded is not None and scope["path"].partition("/embedded")[0] == "":
             await self._embedded(scope, receive, send)
+            return
+        if self._run_time is not None and scope["path"] in PATHS:
+            await self._run_time(scope, receive, send)
             return
         if scope["method"] not in ("GET", "HEAD"):
             await respond_with(send, 405, _TEXT, b"only GET\n", [(b"allow", b"GET, HEAD")])
@@ -279,7 +287,8 @@ def start_admin(
     """
     health = Health(app.sidecar, asyncio.get_running_loop(), listening)
     registry = make_registry(app, [*collectors, health.loop_watchdog])
-    admin_app = AdminApp(registry, health, admin_hosts(app.sidecar.settings), embedded)
+    run_time = None if app.admin_token is None else RunTime(app.sidecar, app.admin_token)
+    admin_app = AdminApp(registry, health, admin_hosts(app.sidecar.settings), embedded, run_time)
     admin = AdminThread(admin_app, bound, watch=health.watch)
     admin.start()
     return admin

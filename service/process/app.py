@@ -32,7 +32,7 @@ from starlette.routing import BaseRoute, Route
 from client_core import Clock, CloseReport, Event, EventSink, KafkaProducer, LoopCompletions, SystemClock
 from service.admission.access import Access
 from service.admission.admission_control import RetryAfter
-from service.admission.drain import Quit, QuitToken
+from service.admission.drain import QUIT_TOKEN_FILE, Quit, TokenFile
 from service.admission.guards import Guards, hosts_of
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
@@ -146,8 +146,9 @@ class App:
         tokens_file = settings.tokens_file
         self.access: Final = Access(tokens_file, self.client_metrics.emit) if tokens_file else None
         self.cors: Final = Cors(settings.allowed_origins)
-        quit_file = settings.quit_token_file
-        self.quit_token: Final = QuitToken(quit_file, self.client_metrics.emit) if quit_file else None
+        self.quit_token: Final = self._token_of(QUIT_TOKEN_FILE, settings.quit_token_file)
+        #: The token of the admin listener's own paths; None: they are not served.
+        self.admin_token: Final = self._token_of("admin_token_file", settings.admin_token_file)
         self.traces: Final = _make_traces(settings) if traces is None else traces
         self.trace_metrics: Final = TraceMetrics(self.traces.spans)
         clock = SystemClock() if producer is None else producer.clock
@@ -208,6 +209,9 @@ class App:
             else Quit(self.quit_token, self.sidecar.drain, self.sidecar.http),
         )
 
+    def _token_of(self, setting: str, token_file: str) -> TokenFile | None:
+        return TokenFile(setting, token_file, self.client_metrics.emit) if token_file else None
+
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serves a request. Not a coroutine, because each request would pay for it."""
         return self._entry(scope, receive, send)
@@ -247,8 +251,9 @@ class App:
         self.completions.bind(loop)
         if self.access is not None:
             self.access.watch(loop)
-        if self.quit_token is not None:
-            self.quit_token.watch(loop)
+        for token in (self.quit_token, self.admin_token):
+            if token is not None:
+                token.watch(loop)
         if self.event_log is not None:
             self.event_log.start()
         if self._owns_producer:
@@ -262,8 +267,9 @@ class App:
         self.advice.end()
         if self.access is not None:
             self.access.close()
-        if self.quit_token is not None:
-            self.quit_token.close()
+        for token in (self.quit_token, self.admin_token):
+            if token is not None:
+                token.close()
         self.sidecar.listing.close()
         self.sidecar.body_threads.close()
         await self.close_producer()

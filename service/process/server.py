@@ -34,9 +34,11 @@ from service.listener.listener_tls import ListenerTls, tls_of
 from service.listener.listeners import Listener
 from service.listener.unix_socket import UnixSocket, bind_unix_socket
 from service.observe.metrics import ClientMetrics
+from service.observe.request_trace import current_trace_id
 from service.process.admin import start_admin
 from service.process.app import App, create_app
 from service.process.garbage import Garbage, map_large_blocks
+from service.process.run_time import LogLevel, read_again
 from service.wire.asgi import ASGIApp
 
 _log: Final = logging.getLogger(__name__)
@@ -62,13 +64,14 @@ def serve(
     settings: Settings,
     when_started: Callable[[str], None] | None = None,
     embedded: ASGIApp | None = None,
+    load: Callable[[], Settings] | None = None,
 ) -> int:
-    """Runs a sidecar until its shutdown; returns the exit code.
+    """Runs a sidecar until its shutdown; returns the exit code. `load` reads the settings again, at SIGHUP.
 
     `when_started` gets the API's URL when the API listens and metadata is known. `embedded` is the control of
     an embedded cluster, for the admin listener.
     """
-    set_up_logging(settings.log_level, settings.log_format)
+    set_up_logging(settings.log_level, settings.log_format, current_trace_id)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         try:
@@ -94,7 +97,7 @@ def serve(
         _log.info("settings: %s; kafka: %s", settings.shown(), app.sidecar.config.shown(settings.kafka))
         _log.debug("kafka: %r", app.sidecar.config)  # its repr masks secrets
         server = SidecarServer(
-            app, api, admin, unix=unix, tls=tls, when_started=when_started, embedded=embedded
+            app, api, admin, unix=unix, tls=tls, when_started=when_started, embedded=embedded, load=load
         )
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(server.run())
@@ -132,11 +135,14 @@ class SidecarServer:
         tls: ListenerTls | None = None,
         when_started: Callable[[str], None] | None = None,
         embedded: ASGIApp | None = None,
+        load: Callable[[], Settings] | None = None,
     ) -> None:
         """`api` uses TLS if `tls` is given; the Unix domain socket never does."""
         self._app = app
         self._when_started = when_started
         self._embedded = embedded
+        self._load = load
+        self._settings = app.sidecar.settings
         self._drain = app.sidecar.drain
         self._admin_socket = admin
         self._tls = tls
@@ -165,6 +171,7 @@ class SidecarServer:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         if self._tls is not None:
             report_certificate(self._tls, self._app.client_metrics)
             self._tls.watch(loop)
@@ -215,6 +222,10 @@ class SidecarServer:
         self._api.should_exit = True
         await serving
         _log.info("pilotfish has shut down")
+
+    def _on_hangup(self) -> None:
+        if self._load is not None:
+            self._settings = read_again(self._load, self._app.sidecar, self._settings, LogLevel())
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name

@@ -7,12 +7,12 @@ the known topics: one per second is negligible. Event loop only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 import msgspec
 
-from client_core import Backlog, BatchCount, Phase, ProducerConfig, TopicWait
+from client_core import Backlog, BatchCount, NodeStatus, Phase, ProducerConfig, TopicWait
 from service.admission.admission_control import AdmissionControl
 from service.admission.caller import Caller
 from service.admission.drain import Drain
@@ -21,6 +21,7 @@ from service.observe.http_metrics import PRODUCE_OUTCOMES, HttpMetrics
 from service.observe.slowness.collector import Failure, LeaderMove, NodeSlowness, Observed, Slowness
 from service.observe.slowness.judging import Picture, judge
 from service.observe.slowness.recent_times import NOTHING_RECENT, Second
+from service.wire.errors import cause_item
 from service.wire.freshness import rfc3339, version_text
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -32,6 +33,8 @@ _WAITS_LISTED: Final = 50
 SHARED_MS: Final = 100
 
 _QUIET: Final = NodeSlowness(NOTHING_RECENT, None)
+
+_OF_CONNECTION: Final = tuple(f.name for f in fields(NodeStatus) if f.name != "cause")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,11 @@ class StatusReport:
             slow_after_ms=self.slow_after_ms,
             linger_ms=self.config.linger_ms,
             needs_producer_id=self.config.enable_idempotence,
+            waits_for_replicas=self.config.acks == "all",
             may_read=may_read,
         )
-        client = asdict(status)
-        nodes = [node | _of_node(node["id"], backlog, observed, now_ms) for node in client.pop("nodes")]
+        client = asdict(replace(status, nodes=()))
+        nodes = [self._node(node, backlog, observed, now_ms) for node in status.nodes]
         return {
             "state": client.pop("state"),
             "draining": self.drain.begun,
@@ -99,12 +103,37 @@ class StatusReport:
             "watchers": self.watchers(),
             **client,
             "nodes": nodes,
-            "leaderless": _batches(backlog.queued.get(None), now_ms),
+            "leaderless": self._batches(backlog.queued.get(None), now_ms),
             "phases": _phases(picture, observed),
             "waits": _waits(backlog.topic_waits, may_read, now_ms),
             "produce": self._produce(observed, now_ms),
             "spool": None if self.spool is None else self.spool(may_read),
             "leader_changes": _leader_changes(observed.leader_moves, may_read),
+        }
+
+    def _node(self, node: NodeStatus, backlog: Backlog, observed: Observed, now_ms: int) -> dict[str, Any]:
+        known = observed.nodes.get(node.id, _QUIET)
+        return {
+            **{name: getattr(node, name) for name in _OF_CONNECTION},
+            "cause": None if node.cause is None else cause_item(node.cause),
+            "produce": asdict(known.produce),
+            "other_requests": asdict(known.others),
+            "waiting": self._batches(backlog.queued.get(node.id), now_ms),
+            "on_the_wire": self._batches(backlog.in_flight.get(node.id), now_ms),
+            "last_failure": _failure(known.last_failure, now_ms),
+        }
+
+    def _batches(self, count: BatchCount | None, now_ms: int) -> dict[str, Any]:
+        count = count or BatchCount()
+        oldest_ms = _age_ms(count.oldest_created_ms, now_ms)
+        # A batch that has just been sent is not late, and has no cause yet.
+        is_late = oldest_ms is not None and oldest_ms >= self.slow_after_ms
+        return {
+            "batches": count.batches,
+            "records": count.records,
+            "partitions": count.partitions,
+            "oldest_ms": oldest_ms,
+            "cause": cause_item(count.cause) if is_late and count.cause is not None else None,
         }
 
     def _produce(self, observed: Observed, now_ms: int) -> dict[str, Any]:
@@ -118,26 +147,6 @@ class StatusReport:
             "latency": asdict(observed.produce),
             "per_second": _columns(observed.seconds),
         }
-
-
-def _of_node(node_id: int, backlog: Backlog, observed: Observed, now_ms: int) -> dict[str, Any]:
-    known = observed.nodes.get(node_id, _QUIET)
-    return {
-        "produce": asdict(known.produce),
-        "waiting": _batches(backlog.queued.get(node_id), now_ms),
-        "on_the_wire": _batches(backlog.in_flight.get(node_id), now_ms),
-        "last_failure": _failure(known.last_failure, now_ms),
-    }
-
-
-def _batches(count: BatchCount | None, now_ms: int) -> dict[str, int | None]:
-    count = count or BatchCount()
-    return {
-        "batches": count.batches,
-        "records": count.records,
-        "partitions": count.partitions,
-        "oldest_ms": _age_ms(count.oldest_created_ms, now_ms),
-    }
 
 
 def _failure(failure: Failure | None, now_ms: int) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from client_core import (
+    Cause,
     Errors,
     KafkaError,
     Phase,
@@ -82,6 +83,7 @@ class Problem:
     written: str | None = None
     phase: str | None = None
     waited_ms: int | None = None
+    cause: Mapping[str, object] | None = None
     place: str | None = None
     results: list[object] | None = None
     headers: tuple[tuple[bytes, bytes], ...] = field(default=())
@@ -97,7 +99,7 @@ class Problem:
             "code": self.code,
             "retriable": self.retriable,
         }
-        for name in ("written", "phase", "waited_ms", "place", "results"):
+        for name in ("written", "phase", "waited_ms", "cause", "place", "results"):
             value = getattr(self, name)
             if value is not None:
                 document[name] = value
@@ -120,11 +122,28 @@ class ProblemError(Exception):
 
 
 def explained(error: KafkaError) -> KafkaError:
-    """Returns the brokers' reason for a time-out, if they gave one; else the error itself."""
+    """Returns the brokers' reason for a time-out of metadata, if they gave one; else the error itself.
+
+    Another time-out is still one: its `cause` stands beside it.
+    """
     cause = error.__cause__
-    if error.error is Errors.REQUEST_TIMED_OUT and isinstance(cause, KafkaError):
+    if error.error is Errors.REQUEST_TIMED_OUT and error.cause is None and isinstance(cause, KafkaError):
         return cause
     return error
+
+
+def cause_item(cause: Cause) -> dict[str, object]:
+    """Returns the `cause` member of a problem, of a record's error, and of `/v1/status`."""
+    item: dict[str, object] = {
+        "kafka_error": cause.error.name,
+        "node": cause.node_id,
+        "attempts": cause.attempts,
+        "since_ms": cause.since_ms,
+        "detail": cause.detail,
+    }
+    if cause.reason is not None:
+        item["reason"] = cause.reason
+    return item
 
 
 def status_of(error: KafkaError, written: Written = Written.NO) -> int:
@@ -153,14 +172,17 @@ def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int 
     said = explained(error)
     at = error.record_index if isinstance(error, RecordTooLargeError) else None
     place = None if at is None else f"records[{at}]"
+    detail = error.message if place is None else f"{place}: {error.message}"
     return Problem(
         status=status_of(error),
-        detail=error.message if place is None else f"{place}: {error.message}",
+        # In the text too: the dialects have no member for it.
+        detail=detail if said.cause is None else f"{detail} The cause: {said.cause}",
         kafka_error=said.error.name,
         code=said.code,
         retriable=said.retriable,
         phase=None if phase is None else phase.value,
         waited_ms=waited_ms,
+        cause=None if said.cause is None else cause_item(said.cause),
         place=place,
     )
 
@@ -188,7 +210,7 @@ def error_item(problem: Problem) -> dict[str, Any]:
         "message": problem.detail,
         "retriable": problem.retriable,
     }
-    for name in ("written", "phase", "waited_ms"):
+    for name in ("written", "phase", "waited_ms", "cause"):
         value = getattr(problem, name)
         if value is not None:
             item[name] = value

@@ -90,6 +90,19 @@ class Receipt(BaseModel):
     timestamp: int
 
 
+class CauseOfTimeout(BaseModel):
+    """The last error of the attempts until a deadline passed."""
+
+    kafka_error: str = Field(description="Kafka's name; NETWORK_EXCEPTION if there is no connection.")
+    node: int | None = Field(description="The broker; null if there is no leader.")
+    attempts: int = Field(description="Failed attempts in a row with this error.")
+    since_ms: int = Field(description="Since the first of them failed.")
+    detail: str
+    reason: str | None = Field(
+        None, description="Why the connection failed, as in pilotfish_broker_disconnects_total."
+    )
+
+
 class ItemError(BaseModel):
     kafka_error: str | None
     code: int | None
@@ -98,6 +111,7 @@ class ItemError(BaseModel):
     written: Literal["no", "unknown"] | None = None
     phase: Literal["metadata", "buffer", "delivery"] | None = None
     waited_ms: int | None = None
+    cause: CauseOfTimeout | None = None
 
 
 class FailedItem(BaseModel):
@@ -122,5 +136,6 @@ class ProblemAnswer(BaseModel):
     written: Literal["no", "unknown"] | None = None
     phase: Literal["metadata", "buffer", "delivery"] | None = None
     waited_ms: int | None = None
+    cause: CauseOfTimeout | None = None
     place: str | None = None
     results: list[Receipt | FailedItem] | None = None

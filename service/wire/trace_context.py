@@ -22,6 +22,9 @@ _TRACEPARENT: Final = re.compile(
 )
 _VERSION: Final = b"00"
 
+#: Scope key: the trace context of a request, if it has one.
+TRACE_CONTEXT: Final = "pilotfish.trace_context"
+
 _MEMBER: Final = re.compile(
     rb"(?P<key>[a-z][_0-9a-z*/-]{0,255}|[0-9a-z][_0-9a-z*/-]{0,240}@[a-z][_0-9a-z*/-]{0,13})"
     rb"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.client.connection_states import ClusterConnectionStates
+from client_core.client.disconnection import Disconnection
 from client_core.client.node_connection_state import ConnectionState
 from client_core.clock import FOREVER_MS
 from client_core.errors import AuthenticationError, IllegalStateError
@@ -288,7 +289,7 @@ def test_another_host_name_for_a_node_id_begins_afresh() -> None:
         states.disconnected(NODE, now_ms)
         states.connecting(NODE, now_ms + 50, "old")
     states.disconnected(NODE, 200)
-    states.failed(NODE, 200, "connection refused")
+    states.failed(NODE, 200, Disconnection("refused", "connection refused"))
     assert address_after_connecting(states, 250, "new") == CHANGED[0]
     state = states.get(NODE)
     assert state is not None

@@ -27,7 +27,7 @@ from client_core.client.host_resolver import (
     MOST_LOOK_UPS,
     BackgroundResolver,
     DefaultHostResolver,
-    filter_preferred_addresses,
+    in_alternating_families,
     resolve,
     start_thread,
 )
@@ -168,10 +168,17 @@ def test_a_lookup_that_kafka_does_not_know_has_no_value() -> None:
 
 
 @pytest.mark.behaviour("CONN-10")
-@pytest.mark.java("ClientUtilsTest.FilterPreferredAddresses")
-def test_filter_preferred_addresses_keeps_the_family_of_the_first_one() -> None:
-    assert filter_preferred_addresses(["192.0.0.1", "::1", "192.0.0.2"]) == ("192.0.0.1", "192.0.0.2")
-    assert filter_preferred_addresses(["::1", "192.0.0.1", "192.0.0.1"]) == ("::1",)
+def test_both_families_are_tried_in_turn_the_first_ones_first() -> None:
+    for addresses, order in {
+        ("192.0.0.1", "192.0.0.2"): ("192.0.0.1", "192.0.0.2"),
+        ("192.0.0.1", "::1", "192.0.0.2"): ("192.0.0.1", "::1", "192.0.0.2"),
+        ("::1", "::2", "::3", "192.0.0.1"): ("::1", "192.0.0.1", "::2", "::3"),
+        ("192.0.0.1", "::1", "::2", "::3"): ("192.0.0.1", "::1", "::2", "::3"),
+        ("::1",): ("::1",),
+    }.items():
+        assert in_alternating_families(addresses) == order
+    fifty = [f"192.0.2.{n}" for n in range(25)] + [f"2001:db8::{n}" for n in range(25)]
+    assert sorted(in_alternating_families(fifty)) == sorted(fifty)
 
 
 @pytest.mark.java("ClientUtilsTest.ResolveUnknownHostException", "ClientUtilsTest.ResolveDnsLookup")

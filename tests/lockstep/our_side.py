@@ -34,6 +34,7 @@ from client_core.producer.sender.sender import Sender
 from client_core.producer.sender.transaction_manager import TransactionManager
 from client_core.producer.sender.wiring import (
     accumulator_config,
+    causes_of,
     metadata_config,
     network_client_config,
     sender_config,
@@ -288,6 +289,7 @@ class OurSide:
             sender_config(config, whole_requests=False),
             self.clock,
             events,
+            causes_of(self.metadata, self.client, self.manager),
             self.manager,
         )
         self._quick = QuickAppend(

@@ -128,6 +128,8 @@ class MockClient:
         #: The requests that nobody has answered yet, oldest first.
         self.requests: deque[ClientRequest] = deque()
         self.advance_time_during_poll = False
+        #: What it reports about its connections.
+        self.statuses: tuple[ConnectionStatus, ...] = ()
         #: How often wakeup() was called.
         self.wakeups = 0
         #: How long the polls have slept; those that advance the clock add to it.
@@ -289,8 +291,8 @@ class MockClient:
         return any(connection.is_ready(now_ms) for connection in self._connections.values())
 
     def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
-        """Nothing: a test looks at the client itself."""
-        return ()
+        """What a test has set: it looks at the client itself else."""
+        return self.statuses
 
     def wakeup(self) -> None:
         with self._lock:

@@ -24,6 +24,7 @@ from client_core.producer.sender.batch_settlement import SenderConfig
 from client_core.producer.sender.produce_request import ProduceRequestBuilder
 from client_core.producer.sender.sender import Sender
 from client_core.producer.sender.transaction_manager import TransactionManager
+from client_core.producer.sender.wiring import causes_of
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
 from client_core.protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -172,6 +173,7 @@ class SenderRig:
             ),
             self.clock,
             self.events,
+            causes_of(self.metadata, self.client, self.manager),
             self.manager,
         )
         if self.manager is not None and has_producer_id:

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from client_core.cluster import TopicPartition
+    from client_core.errors import Cause
     from client_core.metadata.topic_table import TopicTable
+    from client_core.producer.accumulator.causes import Causes
     from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.producer.results.ticket import Phase
+
+#: A node's id; None where no leader is known.
+_NodeId = TypeVar("_NodeId", int, int | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class BatchCount:
     records: int = 0
     partitions: int = 0
     oldest_created_ms: int | None = None
+    #: Why the oldest is not acknowledged, if something has prevented it.
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +69,33 @@ class Backlog:
 class _Counting:
     """One BatchCount while it is added up."""
 
-    __slots__ = ("batches", "oldest_created_ms", "partitions", "records")
+    __slots__ = ("batches", "oldest", "partitions", "records")
 
     def __init__(self) -> None:
         self.batches = 0
         self.records = 0
         self.partitions: set[TopicPartition] = set()
-        self.oldest_created_ms: int | None = None
+        self.oldest: ProducerBatch | None = None
 
     def add(self, batch: ProducerBatch) -> None:
         self.batches += 1
         self.records += batch.record_count
         self.partitions.add(batch.topic_partition)
-        if self.oldest_created_ms is None or batch.created_ms < self.oldest_created_ms:
-            self.oldest_created_ms = batch.created_ms
+        if self.oldest is None or batch.created_ms < self.oldest.created_ms:
+            self.oldest = batch
 
-    def total(self) -> BatchCount:
-        return BatchCount(self.batches, self.records, len(self.partitions), self.oldest_created_ms)
+
+def _totals(
+    counted: Mapping[_NodeId, _Counting], causes: Causes | None, now_ms: int
+) -> dict[_NodeId, BatchCount]:
+    oldest = [counting.oldest for counting in counted.values() if counting.oldest is not None]
+    found = [None] * len(oldest) if causes is None else causes.of_batches(oldest, now_ms)
+    return {
+        node_id: BatchCount(
+            counting.batches, counting.records, len(counting.partitions), batch.created_ms, cause
+        )
+        for (node_id, counting), batch, cause in zip(counted.items(), oldest, found, strict=True)
+    }
 
 
 def count_backlog(
@@ -86,8 +103,13 @@ def count_backlog(
     topics: Mapping[str, TopicTable],
     node_ids: Mapping[int, object],
     topic_waits: tuple[TopicWait, ...],
+    causes: Causes | None = None,
+    now_ms: int = 0,
 ) -> Backlog:
-    """Returns the batches by node. A leader that is not in `node_ids` can't be reached: it counts as none."""
+    """Returns the batches by node. A leader that is not in `node_ids` can't be reached: it counts as none.
+
+    With `causes`, each count has the cause of its oldest batch, as of `now_ms`.
+    """
     queued: defaultdict[int | None, _Counting] = defaultdict(_Counting)
     in_flight: defaultdict[int, _Counting] = defaultdict(_Counting)
     by_node: defaultdict[int | None, _Counting] = defaultdict(_Counting)
@@ -102,9 +124,9 @@ def count_backlog(
             queued[node_id].add(batch)
         by_node[node_id].add(batch)
     return Backlog(
-        queued={node_id: counting.total() for node_id, counting in queued.items()},
-        in_flight={node_id: counting.total() for node_id, counting in in_flight.items()},
-        by_node={node_id: counting.total() for node_id, counting in by_node.items()},
+        queued=_totals(queued, causes, now_ms),
+        in_flight=_totals(in_flight, causes, now_ms),
+        by_node=_totals(by_node, causes, now_ms),
         leaderless=tuple(sorted(queued[None].partitions)) if None in queued else (),
         topic_waits=topic_waits,
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from client_core.cluster import TopicPartition
+    from client_core.error_codes import Errors
     from client_core.errors import KafkaError
     from client_core.producer.results.batch_outcome import RecordOwner, Span
     from client_core.producer.results.producer_record import ProducerRecord
@@ -44,6 +45,16 @@ class ProducerIdAndEpoch(NamedTuple):
 
     producer_id: int
     epoch: int
+
+
+class AttemptFailure(NamedTuple):
+    """Attempts of a batch that failed in a row with the same error; the last one at `node_id`."""
+
+    error: Errors
+    node_id: int
+    attempts: int
+    since_ms: int  # when the first of them failed
+    detail: str
 
 
 class ProducerBatch:
@@ -69,6 +80,7 @@ class ProducerBatch:
         "is_split_batch",
         "keyless_only",
         "last_attempt_ms",
+        "last_failure",
         "producer_epoch",
         "producer_id",
         "record_count",
@@ -101,6 +113,8 @@ class ProducerBatch:
         self.final_state: FinalState | None = None
         #: Records that failed, were not reported as failed before, and are not counted yet.
         self.failed_records = 0
+        #: The last attempt that failed, and the attempts before it with the same error.
+        self.last_failure: AttemptFailure | None = None
         self.is_in_flight = False  # set by Sender: passed to the client and not answered yet
         self.sent_to: int | None = None  # the node of that request, for status
         #: Whether the sticky partitioner chose the partition of all its records. Under the lock.
@@ -291,6 +305,14 @@ class ProducerBatch:
         self.last_attempt_ms = max(self.last_attempt_ms, now_ms)
         self._retry_backoff_ms = retry_backoff_ms
 
+    def attempt_failed(self, error: Errors, node_id: int, detail: str, now_ms: int) -> None:
+        """Notes why an attempt failed that is retried."""
+        before = self.last_failure
+        attempts, since_ms = 1, now_ms
+        if before is not None and before.error is error:
+            attempts, since_ms = before.attempts + 1, before.since_ms
+        self.last_failure = AttemptFailure(error, node_id, attempts, since_ms, detail)
+
     def retry_backoff_left_ms(self, now_ms: int) -> int:
         """Returns the rest of the retry's backoff; 0 if there is none or its leader changed (ACC-08)."""
         if not self.attempts or self.has_leader_changed_for_the_ongoing_retry:
@@ -423,6 +445,7 @@ class ProducerBatch:
             self.topic_partition, builder, self.created_ms, is_split_batch=True, ratios=self._ratios
         )
         part.drained_ms = self.drained_ms
+        part.last_failure = self.last_failure
         part._spans = spans
         return part
 

@@ -15,7 +15,6 @@ first waiting queue. A deadline touches only the request that is due. So these c
 if more requests are parked. Rare ones walk all requests of a topic: a partition count that changed, a topic
 that is refused, and the failures of all requests. So do the readers `topic_waits` and `not_appended`.
 
-
 Other waits of a produce: the HTTP caller in `service/wire/waiting.py`, a blocking `send` in
 `metadata_wait.py` and `buffer_pool.py`. After the append a record waits in `record_accumulator.py`, then in
 flight (`batch_settlement.py`). I/O thread only, except `waits_for`, `topic_waits`, `not_appended` and the two
@@ -27,8 +26,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from client_core.errors import KafkaError, ProducerClosedError, TimeoutError
+from client_core.errors import KafkaError, NoBrokersError, ProducerClosedError, TimeoutError
 from client_core.events import WaitFinished
+from client_core.producer.accumulator.causes import CancelledRecords
 from client_core.producer.requests.appending import Appended, append
 from client_core.producer.requests.deadlines import Deadlines, TopicQueue, UnblockedRequests, topic_waits
 from client_core.producer.requests.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
@@ -41,10 +41,12 @@ from client_core.producer.results.ticket import Phase, RecordFailure, Written
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from client_core.errors import Cause
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.backlog import TopicWait
     from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.causes import Causes
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator, TakenOut
     from client_core.producer.results.ticket import Completions
 
@@ -62,6 +64,7 @@ class ParkedRequests:
         on_left: Callable[[str], None],
         on_chunk: Callable[[str], None],
         completions: Completions,
+        causes: Causes,
         *,
         ignore_keys: bool,
     ) -> None:
@@ -76,6 +79,7 @@ class ParkedRequests:
         self._on_left = on_left
         self._on_chunk = on_chunk
         self._completions = completions
+        self._causes = causes
         self._ignore_keys = ignore_keys
         self._queues: dict[str, TopicQueue] = {}
         self._unblocked: dict[str, UnblockedRequests] = {}
@@ -85,6 +89,7 @@ class ParkedRequests:
         #: The requests that may not be overtaken. Any thread.
         self.gate: Final = OrderingGate(lambda topic: metadata.cache.partition_count(topic))
         self._waiting = dict.fromkeys(Phase, 0)
+        self._cancelled = CancelledRecords(events)
 
     def __repr__(self) -> str:
         metadata, buffer = self.waiting_for_metadata, self.waiting_for_buffer
@@ -362,21 +367,29 @@ class ParkedRequests:
         """Removes undrained records. Drained ones continue; their response is too late for these requests."""
         if not requests:
             return
+        causes = self._causes.of_requests(requests, self._accumulator.incomplete(), now_ms)
 
         def give_up(taken_out: TakenOut) -> None:
             cancelled: dict[int, list[int]] = {}
             for owner, indices in taken_out:
                 cancelled.setdefault(id(owner), []).extend(indices)
             for request in requests:
-                waited_ms = request.deadline_ms - request.submitted_ms
-                error = TimeoutError(
-                    f"Records for topic {request.topic} were not acknowledged within {waited_ms} ms."
-                )
                 removed = cancelled.get(id(request), ())
-                failed = request.give_up(error, removed, now_ms - request.submitted_ms)
-                self._accumulator.failed.add(request.topic, None, failed)
+                self._give_up_one(request, removed, causes.get(id(request)), now_ms)
 
         self._accumulator.cancel(requests, give_up)
+
+    def _give_up_one(
+        self, request: PendingRequest, removed: Sequence[int], cause: Cause | None, now_ms: int
+    ) -> None:
+        waited_ms = request.deadline_ms - request.submitted_ms
+        error = TimeoutError(
+            f"Records for topic {request.topic} were not acknowledged within {waited_ms} ms."
+        ).because_of(cause)
+        failed = request.give_up(error, removed, now_ms - request.submitted_ms)
+        self._accumulator.failed.add(request.topic, None, failed)
+        if failed and removed:
+            self._cancelled.report(request.topic, len(removed), error, now_ms)
 
     def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Removes a cancelled request. Appended records are delivered."""
@@ -427,6 +440,7 @@ class ParkedRequests:
             waiter, batch_bytes = request.waiter, self._pool.poolable_bytes
             size_bytes = batch_bytes if waiter is None else waiter.size_bytes
             exhausted = self._pool.exhausted(size_bytes, limit_ms)
+            exhausted.because_of(self._causes.of_oldest(self._accumulator.incomplete(), now_ms))
             self._fail(request, exhausted, Phase.BUFFER, now_ms, outcome="timeout")
             return
         error = metadata_timeout(
@@ -437,6 +451,8 @@ class ParkedRequests:
             self._metadata.settled_error_code(request.topic),
             self._metadata.last_disconnection,
         )
+        if isinstance(error.__cause__, NoBrokersError):
+            error.__cause__.cause = self._causes.of_connections(now_ms)
         self._fail(request, error, Phase.METADATA, now_ms, outcome="timeout")
 
     def _fail(

@@ -94,6 +94,7 @@ def node_statuses(client: KafkaClient, now_ms: int) -> tuple[NodeStatus, ...]:
             throttle_left_ms=node.throttle_left_ms,
             last_error=node.last_error,
             last_error_age_ms=node.last_error_age_ms,
+            cause=node.cause,
         )
         for node in client.node_statuses(now_ms)
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.causes import Causes
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
     from client_core.producer.requests.least_loaded_call import IoExecutor
     from client_core.producer.requests.pending_metadata import PendingLookups
@@ -51,6 +52,7 @@ class Submissions:
         completions: Completions,
         clock: Clock,
         events: EventSink,
+        causes: Causes,
         *,
         ignore_keys: bool,
     ) -> None:
@@ -68,6 +70,7 @@ class Submissions:
             self._left,
             self._go_on,
             completions,
+            causes,
             ignore_keys=ignore_keys,
         )
         self._held_topics = self.parked.gate.topics

@@ -156,6 +156,9 @@ class ProducerMetrics:
                 else:
                     topic.add(now_ms, ("record-error", event.records))
                     add(now_ms, ("record-error", event.records))
+            case e.RecordsCancelled():
+                add(now_ms, ("record-error", event.records))
+                _named(self._topics, event.topic).add(now_ms, ("record-error", event.records))
             case e.BatchRetried():
                 add(now_ms, ("record-retry", event.records))
                 _named(self._topics, event.topic).add(now_ms, ("record-retry", event.records))

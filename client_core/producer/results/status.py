@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from client_core.errors import Cause
+
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
@@ -28,6 +30,8 @@ class NodeStatus:
     throttle_left_ms: int
     last_error: str | None
     last_error_age_ms: int | None
+    #: Why there is no connection; None while it works, while it is first set up, or when it was idle.
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)

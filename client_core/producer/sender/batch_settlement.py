@@ -32,6 +32,7 @@ from client_core.errors import (
     error_for,
 )
 from client_core.events import BatchRetried, BatchSplit, ProduceFinished
+from client_core.producer.accumulator.causes import cause_of_attempts
 from client_core.producer.results.ticket import Written
 
 if TYPE_CHECKING:
@@ -255,6 +256,7 @@ class BatchSettlement:
             node_id,
             said,
         )
+        batch.attempt_failed(said.error, node_id, said.error_message or said.error.message, now_ms)
         self._accumulator.reenqueue(batch, now_ms)
         self._in_flight.remove(batch)
         self._events.emit(BatchRetried(*batch.topic_partition, batch.record_count, said.error, node_id))
@@ -281,6 +283,10 @@ class BatchSettlement:
         now_ms: int,
     ) -> None:
         error = _error_of(batch, said)
+        if error.retriable:
+            # There is no time or no attempt left; a batch that expires in the queue fails with TimeoutError.
+            batch.attempt_failed(said.error, node_id, said.error_message or said.error.message, now_ms)
+            error.cause = cause_of_attempts(batch, now_ms)
         record_errors = _record_errors(said) if said.record_errors else None
         # The broker rejected the only attempt: nothing of it is in the log.
         is_clear = not error.retriable and said.error is not Errors.UNKNOWN_SERVER_ERROR
@@ -317,10 +323,11 @@ class BatchSettlement:
         self._accumulator.count_failed(batch)
         _log.log(
             self._log_limiter.failed(batch.topic_partition, error.error, now_ms, for_good=True),
-            "%d records of %s are given up: %s",
+            "%d records of %s are given up: %s%s",
             batch.record_count,
             batch.topic_partition,
             error.message,
+            "" if error.cause is None else f" The cause: {error.cause}",
         )
         if self._transaction_manager is not None:
             self._transaction_manager.handle_failed_batch(batch, error, adjust_sequences=adjust_sequences)
@@ -328,7 +335,8 @@ class BatchSettlement:
             self._accumulator.complete_and_deallocate_batch(batch)
         else:
             self._accumulator.complete_batch(batch)
-        self._report_finished(batch, error.error, node_id, now_ms)
+        cause = error.error if error.cause is None else error.cause.error
+        self._report_finished(batch, error.error, node_id, now_ms, cause)
 
     def fail_unsendable(self, batch: ProducerBatch, error: Exception, now_ms: int) -> None:
         """Fails a single drained batch that could not be encoded, or not be passed to the client."""
@@ -360,7 +368,14 @@ class BatchSettlement:
             written=written,
         )
 
-    def _report_finished(self, batch: ProducerBatch, error: Errors, node_id: int | None, now_ms: int) -> None:
+    def _report_finished(
+        self,
+        batch: ProducerBatch,
+        error: Errors,
+        node_id: int | None,
+        now_ms: int,
+        cause: Errors = Errors.NONE,
+    ) -> None:
         self._events.emit(
             ProduceFinished(
                 topic=batch.topic_partition.topic,
@@ -371,6 +386,7 @@ class BatchSettlement:
                 produce_ms=now_ms - batch.created_ms,
                 retries=batch.attempts,
                 error=error,
+                cause=cause,
             )
         )
 

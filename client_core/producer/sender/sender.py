@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from client_core.client.kafka_client import ClientResponse, KafkaClient
     from client_core.clock import Clock
     from client_core.cluster import Node, TopicPartition
+    from client_core.errors import Cause
     from client_core.events import EventSink
     from client_core.metadata.leader_epochs import LeaderIdAndEpoch
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.accumulator.causes import Causes
     from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
     from client_core.producer.sender.batch_settlement import SenderConfig
@@ -69,6 +71,7 @@ class Sender:
         config: SenderConfig,
         clock: Clock,
         events: EventSink,
+        causes: Causes,
         transaction_manager: TransactionManager | None = None,
     ) -> None:
         self._client = client
@@ -77,6 +80,7 @@ class Sender:
         self._config = config
         self._clock = clock
         self._events = events
+        self._causes = causes
         self._transaction_manager = transaction_manager
         #: Returns the longest sleep of a poll, given now_ms. IoThread sets this, because others also wait for
         #: the I/O thread.
@@ -352,19 +356,21 @@ class Sender:
         self._accumulator.next_batch_expiry_ms = FOREVER_MS
         queued = self._accumulator.expired_batches(now_ms) if self._undrained else ()
         on_their_way = self._in_flight.expired(now_ms) if now_ms >= self._in_flight.next_expiry_ms else ()
-        for batch in queued:
-            self._expire(batch, now_ms, is_in_flight=False)
-        for batch in on_their_way:
-            self._expire(batch, now_ms, is_in_flight=True)
-        return bool(queued or on_their_way)
+        if not queued and not on_their_way:
+            return False
+        for batches, is_in_flight in ((queued, False), (on_their_way, True)):
+            causes = self._causes.of_batches(batches, now_ms)
+            for batch, cause in zip(batches, causes, strict=True):
+                self._expire(batch, cause, now_ms, is_in_flight=is_in_flight)
+        return True
 
-    def _expire(self, batch: ProducerBatch, now_ms: int, *, is_in_flight: bool) -> None:
+    def _expire(self, batch: ProducerBatch, cause: Cause | None, now_ms: int, *, is_in_flight: bool) -> None:
         age_ms = now_ms - batch.created_ms
         error = TimeoutError(
             f"Expiring {batch.record_count} record(s) for {batch.topic_partition}:{age_ms} ms has passed "
             "since batch creation. The request has not been sent, or no server response has been received "
             "yet."
-        )
+        ).because_of(cause)
         # The memory of a batch in flight is counted until its request is answered or lost (SND-14,
         # KAFKA-19012).
         self._settlement.fail(

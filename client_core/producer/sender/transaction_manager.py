@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.error_codes import Errors
 from client_core.errors import (
+    Cause,
     ClusterAuthorizationError,
     IllegalStateError,
     KafkaError,
@@ -122,6 +123,8 @@ class TransactionManager:
         self._next_attempt_ms: int | None = None
         self._in_flight = False
         self._was_refused = False
+        #: InitProducerId's last error, and when the first one in a row came.
+        self._init_failure: tuple[KafkaError, int] | None = None
         self.last_error: KafkaError | None = None
 
     def __repr__(self) -> str:
@@ -174,6 +177,15 @@ class TransactionManager:
         """Returns the time until InitProducerId may be sent (again): the backoff of the last failure."""
         return 0 if self._next_attempt_ms is None else max(self._next_attempt_ms - now_ms, 0)
 
+    def init_cause(self, now_ms: int) -> Cause | None:
+        """Returns why there is no producer id: InitProducerId's last error. Any thread; a plain read."""
+        failure = self._init_failure
+        if failure is None or self.has_producer_id:
+            return None
+        error, since_ms = failure
+        detail = f"no producer id was given: {error.message}"
+        return Cause(error.error, None, self._attempts, max(now_ms - since_ms, 0), detail)
+
     def init_sent(self) -> None:
         """Notes that InitProducerId was sent."""
         if self._state is State.UNINITIALIZED:
@@ -187,6 +199,7 @@ class TransactionManager:
         self._was_refused = False
         self._attempts = 0
         self._next_attempt_ms = None
+        self._init_failure = None
         self.last_error = None
         self._move_to(State.READY)
         self._begin_anew(producer)
@@ -200,6 +213,8 @@ class TransactionManager:
         self._in_flight = False
         self._next_attempt_ms = now_ms + self._retry_backoff.backoff_ms(self._attempts)
         self._attempts += 1
+        since_ms = now_ms if self._init_failure is None else self._init_failure[1]
+        self._init_failure = error, since_ms
         if error.retriable:
             _log.debug("InitProducerId failed, it will be tried again: %s", error)
             return

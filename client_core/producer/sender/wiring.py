@@ -28,6 +28,7 @@ from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.network.security_channel_builder import security_channel_builder
 from client_core.network.selector import NetworkConfig, Selector
 from client_core.producer.accumulator.buffer_pool import BufferPool
+from client_core.producer.accumulator.causes import Causes
 from client_core.producer.accumulator.record_accumulator import AccumulatorConfig, RecordAccumulator
 from client_core.producer.requests.pending_configs import PendingConfigs
 from client_core.producer.requests.pending_metadata import PendingLookups
@@ -74,6 +75,7 @@ class Parts(NamedTuple):
     lookups: PendingLookups
     configs: PendingConfigs
     topic_refreshes: TopicRefreshes
+    causes: Causes
     sender: Sender
     io_thread: IoThread
 
@@ -111,8 +113,16 @@ def wired(
         accumulator_config(config, whole_requests=whole_requests), pool, backoff, random, manager
     )
     completions = Completions(sink)
+    causes = causes_of(metadata, client, manager)
     submissions = Submissions(
-        metadata, accumulator, pool, completions, clock, events, ignore_keys=config.partitioner_ignore_keys
+        metadata,
+        accumulator,
+        pool,
+        completions,
+        clock,
+        events,
+        causes,
+        ignore_keys=config.partitioner_ignore_keys,
     )
     lookups = PendingLookups(metadata, completions, backoff, submissions.parked.waits_for)
     configs = PendingConfigs(metadata, completions, backoff)
@@ -124,6 +134,7 @@ def wired(
         sender_config(config, whole_requests=whole_requests),
         clock,
         events,
+        causes,
         manager,
     )
     io_thread = IoThread(
@@ -154,9 +165,19 @@ def wired(
         lookups,
         configs,
         topic_refreshes,
+        causes,
         sender,
         io_thread,
     )
+
+
+def causes_of(metadata: ProducerMetadata, client: KafkaClient, manager: TransactionManager | None) -> Causes:
+    """Returns what finds the causes of a producer's waits; `manager` is None without idempotence."""
+    return Causes(metadata, client, _no_cause if manager is None else manager.init_cause)
+
+
+def _no_cause(now_ms: int) -> None:
+    """Returns None: no producer id is needed."""
 
 
 def metadata_config(config: ProducerConfig) -> MetadataConfig:

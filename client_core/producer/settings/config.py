@@ -148,6 +148,10 @@ class ProducerConfig:
     def __repr__(self) -> str:
         return f"<ProducerConfig {' '.join(self._shown())}>"
 
+    def masked(self) -> dict[str, str]:
+        """Returns every setting by Kafka's name, defaults included, secrets masked."""
+        return {name: value for name, _, value in (each.partition("=") for each in self._shown())}
+
     def shown(self, names: Container[str]) -> str:
         """Returns `name=value` of the settings with these names, secrets masked: for logs."""
         return " ".join(each for each in self._shown() if each.partition("=")[0] in names)

@@ -12,6 +12,7 @@
 - api_tls_client_ca_file
 - tokens_file
 - quit_token_file
+- admin_token_file
 - dialects
 - dapr_pubsub_names
 - console

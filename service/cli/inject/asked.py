@@ -18,7 +18,13 @@ from service.base.environment import KAFKA_PREFIX, PREFIX
 from service.base.settings import OWN_NAMES, Settings
 from service.base.settings_sources import SettingsError, check_settings
 from service.base.version import pilotfish_version
-from service.cli.inject.container import CONFIG_FOLDER, SECRETS_FOLDER, Sidecar
+from service.cli.inject.container import (
+    CONFIG_FOLDER,
+    DEFAULT_LIMITS,
+    DEFAULT_REQUESTS,
+    SECRETS_FOLDER,
+    Sidecar,
+)
 from service.cli.inject.faults import AskedError
 
 _BOOTSTRAP: Final = "bootstrap.servers"
@@ -41,6 +47,17 @@ _IMAGE: Final = re.compile(
     r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?"
 )
+#: Kubernetes' quantities, without exponents.
+_UNITS: Final[Mapping[str, float]] = {
+    "": 1,
+    "m": 1e-3,
+    "k": 1e3,
+    **{unit: 1000.0**power for power, unit in enumerate("MGTPE", 2)},
+    **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)},
+}
+_QUANTITY: Final = re.compile(rf"([0-9]+(?:\.[0-9]+)?)({'|'.join(_UNITS)})")
+_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_FILE: Final = re.compile(rf"{SECRETS_FOLDER}/([^/,]*)")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -63,6 +80,10 @@ class Options:
     native: bool = True
     readiness: bool = False
     app_grace_seconds: int | None = None
+    image_pull_policy: str = "IfNotPresent"
+    requests: str = ""
+    limits: str = ""
+    env: Sequence[str] = ()
 
 
 def sidecar_of(options: Options) -> Sidecar:
@@ -71,6 +92,10 @@ def sidecar_of(options: Options) -> Sidecar:
     own = _pairs("--set", options.own, faults)
     kafka = _pairs("--kafka", options.kafka, faults)
     secrets = _pairs("--secret", options.secrets, faults)
+    requests = DEFAULT_REQUESTS | _quantities("--requests", options.requests, faults)
+    limits = DEFAULT_LIMITS | _quantities("--limits", options.limits, faults)
+    _check_resources(requests, limits, faults)
+    variables = _variables(options.env, faults)
     _check_names(options, secrets, faults)
     _check_inline_secrets(kafka, faults)
     _take_bootstrap_servers(options, kafka, faults)
@@ -85,7 +110,7 @@ def sidecar_of(options: Options) -> Sidecar:
     _check_ports_and_hosts(own, settings)
     return Sidecar(
         image=options.image or f"pilotfish:{pilotfish_version()}",
-        environment=_environment(own, kafka),
+        environment=_environment(own, kafka) | variables,
         secrets=secrets,
         config_map=options.config_map,
         native=options.native,
@@ -98,7 +123,55 @@ def sidecar_of(options: Options) -> Sidecar:
         startup_max_wait_ms=settings.startup_max_wait_ms,
         liveness_timeout_ms=settings.liveness_timeout_ms,
         can_be_quit=bool(own.get("quit_token_file")) or options.config_map is not None,
+        pull_policy=options.image_pull_policy,
+        requests=requests,
+        limits=limits,
     )
+
+
+def _quantities(option: str, given: str, faults: list[str]) -> dict[str, str]:
+    """Returns `cpu=50m,memory=128Mi` as a dict."""
+    found: dict[str, str] = {}
+    for pair in filter(None, given.split(",")):
+        name, _, quantity = pair.partition("=")
+        if name not in _RESOURCES:
+            faults.append(
+                f"{option} {pair!r}: must be one of {', '.join(_RESOURCES)}, as in cpu=50m,memory=128Mi"
+            )
+        elif name in found:
+            faults.append(f"{option}: {name} is given twice")
+        elif not _QUANTITY.fullmatch(quantity):
+            faults.append(f"{option} {pair!r}: is not a quantity; write it as 50m, 0.5 or 128Mi")
+        else:
+            found[name] = quantity
+    return found
+
+
+def _check_resources(requests: Mapping[str, str], limits: Mapping[str, str], faults: list[str]) -> None:
+    """Kubernetes refuses a request above its limit."""
+    for name, limit in limits.items():
+        request = requests.get(name)
+        if request is not None and _amount(request) > _amount(limit):
+            faults.append(
+                f"--limits {name}={limit}: is less than the request of {request}; give --requests too"
+            )
+
+
+def _amount(quantity: str) -> float:
+    read = _QUANTITY.fullmatch(quantity)
+    assert read is not None
+    return float(read[1]) * _UNITS[read[2]]
+
+
+def _variables(given: Sequence[str], faults: list[str]) -> dict[str, str]:
+    """Returns the variables of `--env`. Settings have options of their own, which check them."""
+    found = _pairs("--env", given, faults)
+    for name in found:
+        if name.upper().startswith(PREFIX):
+            faults.append(f"--env {name}: is a setting; use --set or --kafka")
+        elif not _VARIABLE.fullmatch(name):
+            faults.append(f"--env {name!r}: is no name of an environment variable")
+    return found
 
 
 def doubts(options: Options) -> list[str]:

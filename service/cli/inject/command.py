@@ -77,6 +77,30 @@ def _kafka_names(_: click.Context, __: click.Parameter, incomplete: str) -> list
     "--image", metavar="IMAGE", help="The sidecar's image; pilotfish:VERSION of this command unless given."
 )
 @click.option(
+    "--image-pull-policy",
+    type=click.Choice(("Always", "IfNotPresent", "Never")),
+    default="IfNotPresent",
+    help="When the image is pulled.",
+)
+@click.option(
+    "--requests",
+    default="",
+    metavar="NAME=QUANTITY,…",
+    help="Resources that the sidecar requests; cpu=50m,memory=128Mi unless given.",
+)
+@click.option(
+    "--limits",
+    default="",
+    metavar="NAME=QUANTITY,…",
+    help="The sidecar's limits; memory=256Mi unless given.",
+)
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An environment variable that is no setting: OTEL_EXPORTER_OTLP_ENDPOINT=…. Repeatable.",
+)
+@click.option(
     "--set",
     "own",
     multiple=True,

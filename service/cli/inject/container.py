@@ -34,6 +34,10 @@ _SHORTEST_LIVENESS_SECONDS: Final = 5
 
 _UID: Final = 10001
 
+#: The container's resources unless others are given, by Kubernetes' names.
+DEFAULT_REQUESTS: Final = {"cpu": "50m", "memory": "128Mi"}
+DEFAULT_LIMITS: Final = {"memory": "256Mi"}
+
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
@@ -56,6 +60,9 @@ class Sidecar:
     startup_max_wait_ms: int = 30_000
     liveness_timeout_ms: int = 4_000
     can_be_quit: bool = False
+    pull_policy: str = "IfNotPresent"
+    requests: dict[str, str] = field(default_factory=DEFAULT_REQUESTS.copy)
+    limits: dict[str, str] = field(default_factory=DEFAULT_LIMITS.copy)
 
     def delay_ms(self, app_grace_seconds: int) -> int:
         """Returns how long the sidecar serves after SIGTERM.
@@ -79,7 +86,7 @@ def container(sidecar: Sidecar, app_grace_seconds: int) -> dict[Key, Data]:
     made: dict[Key, Data] = {
         "name": NAME,
         "image": sidecar.image,
-        "imagePullPolicy": "IfNotPresent",
+        "imagePullPolicy": sidecar.pull_policy,
         "args": ["serve"],
     }
     if sidecar.native:
@@ -108,7 +115,8 @@ def container(sidecar: Sidecar, app_grace_seconds: int) -> dict[Key, Data]:
             "timeoutSeconds": 5,
             "failureThreshold": 3,
         }
-    made["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}}
+    resources = {"requests": sidecar.requests, "limits": sidecar.limits}
+    made["resources"] = {kind: {name: of[name] for name in of} for kind, of in resources.items()}
     made["securityContext"] = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

@@ -1,8 +1,8 @@
 """Records the recent times and failures of nodes and phases from the client's events.
 
 `Slowness` is an EventSink. It costs a short lock and a few additions per batch or request, nothing per
-record. Its memory is bounded: a minute of times, the last failure of each present broker, fifty leader
-changes. `judging.py` derives findings from it. Any thread.
+record. Its memory is bounded: a minute of times and the last failure of each broker, fifty leader changes.
+`judging.py` derives findings from it. Any thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from typing import Any, Final
 
 from client_core import Clock, Errors
 from client_core import events as e
-from service.observe.slowness.recent_times import LATEST_SLOTS, PerSecond, Recent, RecentTimes, Second
+from service.observe.slowness.recent_times import (
+    LATEST_SLOTS,
+    NOTHING_RECENT,
+    PerSecond,
+    Recent,
+    RecentTimes,
+    Second,
+)
 
 #: The number of leader changes that are kept.
 LEADER_CHANGES: Final = 50
@@ -26,6 +33,9 @@ RUN_GAP_MS: Final = 10_000
 
 #: The API of produce requests, as events name it.
 PRODUCE: Final = "Produce"
+
+#: How long a broker's times and last failure are kept after it left the cluster, as a dead one does.
+KEPT_AFTER_LEAVING_MS: Final = 3_600_000
 
 #: More brokers than a cluster has. A late event may add a broker that left; this limit drops it later.
 MAX_NODES: Final = 1_000
@@ -52,11 +62,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class NodeSlowness:
-    """One broker: Produce requests of the last minute, last failure, latest requests by API."""
+    """One broker: Produce requests of the last minute, last failure, latest requests by API.
+
+    `others` are its requests of the last minute that are not Produce.
+    """
 
     produce: Recent
     last_failure: Failure | None
     latest: Mapping[str, Recent] = field(default_factory=dict)
+    others: Recent = NOTHING_RECENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +97,12 @@ class Observed:
 
 
 class _Node:
-    __slots__ = ("failure", "requests")
+    __slots__ = ("failure", "others", "requests")
 
     def __init__(self) -> None:
         #: By API. A producer uses about six.
         self.requests: dict[str, RecentTimes] = {PRODUCE: RecentTimes()}
+        self.others = RecentTimes()
         self.failure: Failure | None = None
 
     def summary(self, now_ms: int) -> NodeSlowness:
@@ -95,6 +110,7 @@ class _Node:
             self.requests[PRODUCE].summary(now_ms),
             self.failure,
             {api: times.latest(now_ms) for api, times in self.requests.items()},
+            self.others.summary(now_ms),
         )
 
 
@@ -105,6 +121,8 @@ class Slowness:
         self._clock = clock
         self._lock = threading.Lock()
         self._nodes: dict[int, _Node] = {}
+        #: Brokers that left, and when. The latest is the last.
+        self._left_ms: dict[int, int] = {}
         self._phases = {phase: RecentTimes() for phase in ("metadata", "buffer", "queue", "delivery")}
         self._produce = RecentTimes()
         self._seconds = PerSecond()
@@ -117,6 +135,7 @@ class Slowness:
             e.BatchSent: self._on_batch_sent,
             e.BatchRetried: self._on_batch_retried,
             e.ProduceFinished: self._on_produce_finished,
+            e.RecordsCancelled: self._on_records_cancelled,
             e.WaitFinished: self._on_wait,
             e.LeadersChanged: self._on_leaders,
             e.NodeDisconnected: self._on_disconnected,
@@ -133,6 +152,20 @@ class Slowness:
         if take is not None:
             with self._lock:
                 take(event)
+
+    def latencies(self) -> Mapping[int, tuple[Recent, Recent]]:
+        """Returns the Produce and the other requests of the last minute, by broker. Any thread.
+
+        The lock is held for one broker at a time: the I/O thread may wait for it.
+        """
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            nodes = dict(self._nodes)
+        found: dict[int, tuple[Recent, Recent]] = {}
+        for node_id, node in nodes.items():
+            with self._lock:
+                found[node_id] = node.requests[PRODUCE].summary(now_ms), node.others.summary(now_ms)
+        return found
 
     def observed(self) -> Observed:
         """Returns what is known at this moment."""
@@ -163,6 +196,8 @@ class Slowness:
         times.add(event.latency_ms, now_ms)
         if event.api == PRODUCE:
             self._phases["delivery"].add(event.latency_ms, now_ms)
+        else:
+            self._node(event.node_id).others.add(event.latency_ms, now_ms)
 
     def _on_batch_sent(self, event: e.BatchSent) -> None:
         self._phases["queue"].add(event.queue_ms, self._clock.now_ms())
@@ -188,6 +223,10 @@ class Slowness:
         second.total_ms += event.produce_ms
         second.max_ms = max(second.max_ms, event.produce_ms)
 
+    def _on_records_cancelled(self, event: e.RecordsCancelled) -> None:
+        self._failed_records += event.records
+        self._seconds.at(self._clock.now_ms()).failed_records += event.records
+
     def _on_wait(self, event: e.WaitFinished) -> None:
         times = self._phases.get(event.phase)
         if times is not None:  # a flush is not a phase of a produce
@@ -203,7 +242,15 @@ class Slowness:
             self._fail(event.node_id, None, event.reason, event.detail, self._clock.now_ms())
 
     def _on_brokers(self, event: e.BrokersChanged) -> None:
+        now_ms = self._clock.now_ms()
+        for node_id in event.joined:
+            self._left_ms.pop(node_id, None)
         for node_id in event.left:
+            self._left_ms[node_id] = now_ms
+        for node_id, left_ms in tuple(self._left_ms.items()):
+            if now_ms - left_ms < KEPT_AFTER_LEAVING_MS and len(self._left_ms) <= MAX_NODES:
+                break
+            del self._left_ms[node_id]
             self._nodes.pop(node_id, None)
 
     # -- nodes -----------------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from operator import itemgetter
 from statistics import median
 from typing import Final, NamedTuple
 
-from client_core import Backlog, BatchCount, ClientStatus, NodeStatus, Phase, TopicWait
+from client_core import Backlog, BatchCount, Cause, ClientStatus, Errors, NodeStatus, Phase, TopicWait
 from service.observe.slowness.collector import PRODUCE, RUN_GAP_MS, NodeSlowness
 from service.observe.slowness.recent_times import LATEST_S, NOTHING_RECENT
 
@@ -36,12 +37,14 @@ _ENOUGH_TO_COMPARE: Final = 3
 class Finding(NamedTuple):
     """One cause. `node` is None if it is not about a node. `phase` says where the records wait.
 
-    Phases: client, metadata, buffer, queue (waiting in a batch), delivery (on the wire).
+    Phases: client, metadata, buffer, queue (waiting in a batch), delivery (on the wire). `kafka_error` is
+    Kafka's name of the cause, None if nothing has failed.
     """
 
     node: int | None
     phase: str
     detail: str
+    kafka_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Picture:
     slow_after_ms: int
     linger_ms: int
     needs_producer_id: bool
+    waits_for_replicas: bool  # acks=all
     may_read: Callable[[str], bool]
 
 
@@ -127,7 +131,10 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
         said = f": {error}" if error else ""
         waiting = f"; {_number(status.waiting_for_metadata)} requests and look-ups wait"
         detail = f"no broker of bootstrap.servers has answered yet{said}{waiting}"
-        yield _Ranked(_Rank.NO_METADATA, 0, Finding(None, "metadata", detail))
+        causes = [(node.last_error_age_ms or 0, node.cause) for node in status.nodes if node.cause]
+        cause = min(causes, key=itemgetter(0))[1] if causes else None
+        name = Errors.BROKER_NOT_AVAILABLE.name if cause is None else cause.error.name
+        yield _Ranked(_Rank.NO_METADATA, 0, Finding(None, "metadata", detail, name))
     elif metadata.last_error_age_ms is not None and (
         metadata.last_error_age_ms < metadata.age_ms and metadata.age_ms >= picture.slow_after_ms
     ):
@@ -144,9 +151,10 @@ def _producer_id(picture: Picture) -> Iterator[_Ranked]:
     if _is_slow(picture, _age_ms(picture, queued)):
         detail = (
             "no broker has assigned a producer id yet (InitProducerId), and an idempotent producer sends"
-            f" nothing without one; {_records_wait(queued)} for it"
+            f" nothing without one; {_records_wait(queued)} for it{_because(queued)}"
         )
-        yield _Ranked(_Rank.PRODUCER_ID, queued.records, Finding(None, "queue", detail))
+        finding = Finding(None, "queue", detail, _name_of(queued.cause))
+        yield _Ranked(_Rank.PRODUCER_ID, queued.records, finding)
 
 
 # -- nodes ---------------------------------------------------------------------------------------------------
@@ -161,12 +169,14 @@ def _node(picture: Picture, node: NodeStatus, slower: Mapping[int, str]) -> Iter
             return
 
 
+#: The phase, the sentence, and Kafka's name of the cause if something has failed.
+_Cause = tuple[str, str, str | None]
+
+
 def _causes(
     picture: Picture, node: NodeStatus, waiting: BatchCount, slower: str | None
-) -> Iterator[tuple[_Rank, tuple[str, str] | None]]:
-    """Yields the rank, phase and detail of each possible cause, the most serious first; None if it does not
-    apply.
-    """
+) -> Iterator[tuple[_Rank, _Cause | None]]:
+    """Yields the rank of each possible cause, the most serious first; None if it does not apply."""
     who = f"node {node.id}" if node.id >= 0 else f"{node.host}:{node.port} of bootstrap.servers"
     they_wait = f"; {_records_wait(waiting)} for it" if waiting.records else ""
     if _is_slow(picture, _age_ms(picture, waiting)):
@@ -178,58 +188,82 @@ def _causes(
     age_ms = _age_ms(picture, queued)
     if age_ms is not None and age_ms >= picture.linger_ms + picture.slow_after_ms:
         detail = f"{_records_wait(queued)} in batches for {who}, the oldest for {_seconds(age_ms)}"
-        yield _Rank.NODE, ("queue", detail)
-    yield _Rank.SLOWER, None if slower is None else ("delivery", f"{who} {slower}")
+        yield _Rank.NODE, ("queue", f"{detail}{_because(queued)}", _name_of(queued.cause))
+    if slower is not None:
+        yield _Rank.SLOWER, ("delivery", f"{who} {slower}{_where(picture, node)}", None)
     yield _Rank.LATELY, _slow_lately(picture, node, who)
     yield _Rank.BEFORE, _slow_before(picture, node, who)
 
 
-def _not_connected(node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
+def _not_connected(node: NodeStatus, who: str, they_wait: str) -> _Cause | None:
+    name = _name_of(node.cause)
     address = f"{who} ({node.host}:{node.port})"
     said = f": {_aged(node.last_error, node.last_error_age_ms)}" if node.last_error else ""
     if node.state == "authentication_failed":
-        return "queue", f"{address} rejects our credentials{said}{they_wait}"
+        return "queue", f"{address} rejects our credentials{said}{they_wait}", name
     if node.state == "disconnected":
         again = f"; next attempt in {_seconds(node.backoff_left_ms)}" if node.backoff_left_ms else ""
-        return "queue", f"{address} is not connected{said}{again}{they_wait}"
+        return "queue", f"{address} is not connected{said}{again}{they_wait}", name
     if node.state != "ready":
-        return "queue", f"a connection to {address} is being set up ({node.state}){said}{they_wait}"
+        return "queue", f"a connection to {address} is being set up ({node.state}){said}{they_wait}", name
     return None
 
 
-def _throttled(node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
+def _throttled(node: NodeStatus, who: str, they_wait: str) -> _Cause | None:
     if not node.throttle_left_ms:
         return None
     left = _seconds(node.throttle_left_ms)
-    return "queue", f"{who} asked for a pause (a quota), of which {left} are left{they_wait}"
+    detail = f"{who} asked for a pause (a quota), of which {left} are left{they_wait}"
+    return "queue", detail, Errors.THROTTLING_QUOTA_EXCEEDED.name
 
 
-def _refusing(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
+def _refusing(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> _Cause | None:
     """Returns a cause if the node answers, but has failed Produce requests lately."""
     known = picture.nodes.get(node.id)
     failure = None if known is None else known.last_failure
     if failure is None or failure.api != PRODUCE or picture.now_ms - failure.last_ms > RUN_GAP_MS:
         return None
     since = _seconds(picture.now_ms - failure.since_ms)
-    return "delivery", f"{who} fails with {failure.error} ({failure.detail}) for {since}{they_wait}"
+    detail = f"{who} fails with {failure.error} ({failure.detail}) for {since}{they_wait}"
+    return "delivery", detail, failure.error
 
 
-def _busy(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> tuple[str, str] | None:
+def _busy(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> _Cause | None:
     age_ms = node.oldest_in_flight_age_ms
     if age_ms is None or not _is_slow(picture, age_ms):
         return None
     requests = f"{_number(node.in_flight_requests)} request{'s' * (node.in_flight_requests != 1)}"
-    return "delivery", f"{who} has {requests} in flight, the oldest for {_seconds(age_ms)}{they_wait}"
+    detail = f"{who} has {requests} in flight, the oldest for {_seconds(age_ms)}{they_wait}"
+    return "delivery", f"{detail}{_where(picture, node)}", Errors.REQUEST_TIMED_OUT.name
 
 
-def _slow_lately(picture: Picture, node: NodeStatus, who: str) -> tuple[str, str] | None:
+def _where(picture: Picture, node: NodeStatus) -> str:
+    """Returns whether the broker itself or what it waits for is slow, as far as its other requests show.
+
+    With acks=all a leader answers a produce when all replicas in sync have the records. Its other requests
+    wait for no replica and for no disk.
+    """
+    known = picture.nodes.get(node.id)
+    others = NOTHING_RECENT if known is None else known.others
+    if others.max_ms is None:
+        return ""
+    requests = f"{_number(others.count)} other request{'s' * (others.count != 1)}"
+    if others.max_ms >= min(_SLOWER_FROM_MS, picture.slow_after_ms):
+        return f"; {requests} of the last minute were slow too: the broker is slow, or the way to it"
+    if not picture.waits_for_replicas:
+        return f"; {requests} of the last minute were quick: its disk may be slow"
+    return f"; {requests} of the last minute were quick: a follower may be slow, or its disk"
+
+
+def _slow_lately(picture: Picture, node: NodeStatus, who: str) -> _Cause | None:
     known = picture.nodes.get(node.id)
     for api, times in () if known is None else known.latest.items():
         if times.p99_ms is not None and times.max_ms is not None and _is_slow(picture, times.p99_ms):
             phase = "delivery" if api == PRODUCE else "metadata"
             requests = f"{_number(times.count)} {api} request{'s' * (times.count != 1)}"
             said = f"answers late: of {requests} in the last {LATEST_S} s the longest took"
-            return phase, f"{who} {said} {_seconds(times.max_ms)}"
+            where = _where(picture, node) if api == PRODUCE else ""
+            return phase, f"{who} {said} {_seconds(times.max_ms)}{where}", None
     return None
 
 
@@ -257,15 +291,16 @@ def _slower_than_the_others(picture: Picture) -> Mapping[int, str]:
     return slower
 
 
-def _slow_before(picture: Picture, node: NodeStatus, who: str) -> tuple[str, str] | None:
+def _slow_before(picture: Picture, node: NodeStatus, who: str) -> _Cause | None:
     known = picture.nodes.get(node.id)
     recent = NOTHING_RECENT if known is None else known.produce
     if recent.p99_ms is None or recent.max_ms is None or recent.p99_ms < picture.slow_after_ms:
         return None
-    return "delivery", (
+    detail = (
         f"{who} was slow in the last minute: {_number(recent.count)} Produce requests, one in a hundred took "
         f"{_seconds(recent.p99_ms)} or more, the longest {_seconds(recent.max_ms)}"
     )
+    return "delivery", detail, None
 
 
 # -- partitions and topics -----------------------------------------------------------------------------------
@@ -279,7 +314,8 @@ def _leaderless(picture: Picture) -> Iterator[_Ranked]:
         str(partition) for partition in picture.backlog.leaderless if picture.may_read(partition.topic)
     ]
     detail = f"{_records_wait(waiting)} for a leader: {_named(visible, len(picture.backlog.leaderless))}"
-    yield _Ranked(_Rank.LEADERLESS, waiting.records, Finding(None, "queue", detail))
+    finding = Finding(None, "queue", detail, Errors.LEADER_NOT_AVAILABLE.name)
+    yield _Ranked(_Rank.LEADERLESS, waiting.records, finding)
 
 
 def _buffer(picture: Picture) -> Iterator[_Ranked]:
@@ -299,8 +335,11 @@ def _buffer(picture: Picture) -> Iterator[_Ranked]:
         f"buffer.memory ({_number(picture.status.buffer.total_bytes)} bytes) is full: {_requests(requests)} "
         f"for it, the oldest for {_seconds(oldest_ms)}{because}"
     )
-    node_id = None if fullest is None else fullest[0]
-    yield _Ranked(_Rank.BUFFER, requests, Finding(node_id, "buffer", detail))
+    node_id, name = None, None
+    if fullest is not None:
+        node_id, name = fullest[0], _name_of(fullest[1].cause)
+        detail += _because(fullest[1])
+    yield _Ranked(_Rank.BUFFER, requests, Finding(node_id, "buffer", detail, name))
 
 
 def _topics(picture: Picture) -> Iterator[_Ranked]:
@@ -322,7 +361,8 @@ def _topics(picture: Picture) -> Iterator[_Ranked]:
             else (f"topic {wait.topic}, which the brokers do not list")
         )
         detail = f"{_requests(wait.requests)} for {what}, the oldest for {since}"
-        yield _Ranked(_Rank.TOPIC, wait.requests, Finding(None, "metadata", detail))
+        name = Errors.UNKNOWN_TOPIC_OR_PARTITION.name
+        yield _Ranked(_Rank.TOPIC, wait.requests, Finding(None, "metadata", detail, name))
     others = len(waits) - len(reported)
     if others:
         requests = sum(wait.requests for wait in waits) - sum(wait.requests for wait in reported)
@@ -360,6 +400,16 @@ def _sum(counts: Iterable[BatchCount]) -> BatchCount:
 
 
 # -- words ---------------------------------------------------------------------------------------------------
+
+
+def _because(waiting: BatchCount) -> str:
+    """Returns why the oldest of the batches waits, without a broker's text: it may name a topic."""
+    cause = waiting.cause
+    return "" if cause is None else f", because of {cause.error.name} for {_seconds(cause.since_ms)}"
+
+
+def _name_of(cause: Cause | None) -> str | None:
+    return None if cause is None else cause.error.name
 
 
 def _number(number: int) -> str:

@@ -76,7 +76,8 @@ class RecentTimes:
         live = [slot for slot in self._slots if slot.number >= first]
         if not live:
             return NOTHING_RECENT
-        counts = [sum(column) for column in zip(*(slot.counts for slot in live), strict=True)]
+        first_counts, *others = [slot.counts for slot in live]
+        counts = list(map(sum, zip(first_counts, *others, strict=True))) if others else first_counts
         longest_ms = max(slot.max_ms for slot in live)
         return Recent(
             sum(counts), _quantile(counts, 0.5, longest_ms), _quantile(counts, 0.99, longest_ms), longest_ms

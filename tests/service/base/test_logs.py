@@ -204,6 +204,7 @@ def test_the_access_log_has_a_line_for_each_request_and_nothing_secret(
             target = "/v1/topics/orders/leader?key=hunter2&max_block_ms=5000"
             headers = {"authorization": "Bearer hunter2", "pilotfish-key": "hunter2"}
             assert sidecar.api.get(target).status_code == 200
+            headers |= {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
             answer = sidecar.api.post("/v1/topics/orders/records?key=hunter2", headers=headers)
             assert answer.status_code == 415
             assert b" 400 " in raw_answer(sidecar.api_port, b"GET /v1/topics/orders?\xff=hunter2 HTTP/1.1")
@@ -213,7 +214,32 @@ def test_the_access_log_has_a_line_for_each_request_and_nothing_secret(
     assert "GET /v1/topics/orders/leader?key=…&max_block_ms=… HTTP/1.1" in log
     assert log.count("service.access_log") >= 2
     if log_format == "json":
-        assert {tuple(json.loads(each)) for each in log.splitlines()} == {("ts", "level", "logger", "msg")}
+        lines = [json.loads(each) for each in log.splitlines()]
+        by_path = {line["path"]: line for line in lines if line["logger"] == "service.access_log"}
+        look_up, produce = by_path["/v1/topics/orders/leader"], by_path["/v1/topics/orders/records"]
+        common = ("ts", "level", "logger", "msg", "method", "path", "status", "duration_ms")
+        assert (tuple(look_up), tuple(produce)) == (common, (*common, "trace_id"))
+        assert (look_up["method"], look_up["status"]) == ("GET", 200)
+        assert (produce["method"], produce["status"], produce["trace_id"]) == ("POST", 415, TRACE_ID)
+        assert look_up["duration_ms"] > 0
+        others = [line for line in lines if line["logger"] != "service.access_log"]
+        assert {tuple(line) for line in others} <= {("ts", "level", "logger", "msg")}
+
+
+TRACE_ID: Final = "0af7651916cd43dd8448eb211c80319c"
+
+
+def test_a_line_that_is_logged_for_a_request_has_its_trace_id() -> None:
+    trace: list[str | None] = [TRACE_ID, None]
+    record = logging.LogRecord("name", logging.WARNING, "", 1, "said", (), None)
+    formatter = FORMATTERS["json"](lambda: trace[0])
+    assert json.loads(formatter.format(record))["trace_id"] == TRACE_ID
+    assert FORMATTERS["logfmt"](lambda: trace[0]).format(record).endswith(f" msg=said trace_id={TRACE_ID}")
+    trace.pop(0)
+    assert "trace_id" not in formatter.format(record)
+    record.pilotfish_fields = {"status": 503, "duration_ms": 1.5, "trace_id": "of the request"}
+    line = json.loads(formatter.format(record))
+    assert (line["status"], line["duration_ms"], line["trace_id"]) == (503, 1.5, "of the request")
 
 
 SECRET: Final = "hunter2hunter2"

@@ -413,10 +413,6 @@ def writing_paused(connected: Connected) -> None:
     connected.protocol.flow.pause_writing()
 
 
-def logged(connected: Connected) -> None:
-    connected.protocol.cycle.access_log = True
-
-
 def asks_for_leave(connected: Connected) -> None:
     connected.protocol.cycle.waiting_for_100_continue = True
 
@@ -435,7 +431,6 @@ async def test_only_an_answer_that_needs_nothing_else_goes_the_short_way() -> No
         (GET, nothing, True),
         (GET, disconnected, False),
         (GET, writing_paused, False),
-        (GET, logged, False),
         (GET, asks_for_leave, False),
         (GET, is_last, False),
         (GET, ANSWER, False),

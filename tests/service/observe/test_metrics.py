@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,13 @@ from client_core import Errors, NodeStatus, Phase, RecordFailure, Written
 from client_core import events as e
 from client_core.errors import error_for
 from service.base.fast_metrics import Histogram, counters
-from service.observe.metrics import MOST_DEPARTED, OTHER_TOPICS, ClientMetrics
+from service.observe.metrics import (
+    KEPT_AFTER_LEAVING_S,
+    MOST_DEPARTED,
+    MOST_KEPT,
+    OTHER_TOPICS,
+    ClientMetrics,
+)
 from service.process.admin import make_registry
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import with_status
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ONE = b'{"records":[{"value":1}]}'
+TIMED_OUT = Errors.REQUEST_TIMED_OUT
 
 
 def scraped(web: HttpApp) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -36,6 +44,10 @@ def scraped(web: HttpApp) -> dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 def value(web: HttpApp, name: str, **labels: str) -> float | None:
     return make_registry(web.app).get_sample_value(f"pilotfish_{name}", labels)
+
+
+def errors(web: HttpApp, error: str, cause: str) -> float | None:
+    return value(web, "record_errors_total", error=error, cause=cause)
 
 
 @pytest.fixture
@@ -99,7 +111,9 @@ def test_series_that_alerts_look_at_begin_at_zero(web: HttpApp) -> None:
     assert value(web, "metadata_refreshes_total", reason="manual", outcome="success") == 0
     assert value(web, "metadata_refreshes_total", reason="disconnect", outcome="no_node") == 0
     assert requests(web, "POST", "/v1/topics/{topic}/records", "503") == 0
-    assert value(web, "record_errors_total", error="REQUEST_TIMED_OUT") == 0
+    for cause in ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "LEADER_NOT_AVAILABLE"):
+        assert value(web, "record_errors_total", error="REQUEST_TIMED_OUT", cause=cause) == 0
+    assert value(web, "record_retries_total", error="NOT_ENOUGH_REPLICAS") == 0
     assert value(web, "buffer_exhausted_total") == 0
     assert value(web, "produce_duration_seconds_count", outcome="error") == 0
 
@@ -138,15 +152,19 @@ def test_batches_and_records_are_counted(web: HttpApp) -> None:
         e.BatchRetried("orders", 0, 10, Errors.NOT_LEADER_OR_FOLLOWER, 1),
         e.BatchSplit("orders", 0, 10),
         e.ProduceFinished("orders", 0, 1, 10, 500, 20, 1, Errors.NONE),
-        e.ProduceFinished("orders", 0, 1, 4, 500, 20, 1, Errors.MESSAGE_TOO_LARGE),
+        e.ProduceFinished("orders", 0, 1, 4, 500, 20, 1, Errors.MESSAGE_TOO_LARGE, Errors.MESSAGE_TOO_LARGE),
+        e.ProduceFinished("orders", 0, None, 2, 500, 20, 9, TIMED_OUT, Errors.NOT_ENOUGH_REPLICAS),
+        e.RecordsCancelled("orders", 3, TIMED_OUT, Errors.LEADER_NOT_AVAILABLE),
     )
     assert value(web, "batch_records_sum") == 10
     assert value(web, "batch_compression_ratio_sum") == 0.5
-    assert value(web, "record_retries_total") == 10
+    assert value(web, "record_retries_total", error="NOT_LEADER_OR_FOLLOWER") == 10
     assert value(web, "batch_splits_total") == 1
     assert value(web, "records_sent_total") == 10
-    assert value(web, "record_errors_total", error="MESSAGE_TOO_LARGE") == 4
-    assert not value(web, "record_errors_total", error="NOT_LEADER_OR_FOLLOWER"), "it was sent again"
+    assert errors(web, "MESSAGE_TOO_LARGE", "MESSAGE_TOO_LARGE") == 4
+    assert errors(web, "REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS") == 2
+    assert errors(web, "REQUEST_TIMED_OUT", "LEADER_NOT_AVAILABLE") == 3
+    assert not errors(web, "NOT_LEADER_OR_FOLLOWER", "NOT_LEADER_OR_FOLLOWER"), "it was sent again"
 
 
 def test_requests_are_counted_by_api_and_bytes_by_broker(web: HttpApp) -> None:
@@ -178,27 +196,68 @@ def test_waits_are_counted_by_phase(web: HttpApp) -> None:
     assert value(web, "produce_throttle_seconds_sum") == 0.1
 
 
-def test_a_broker_that_left_takes_its_series_with_it(web: HttpApp) -> None:
-    emit(web, e.NodeReady(1), e.NodeReady(2), e.RequestCompleted("Metadata", 2, 1, 10, 10))
-    emit(web, e.BrokersChanged(joined=(), left=(2,), moved=()))
-    emit(web, e.NodeDisconnected(2, "closed", "gone", 0), e.RequestCompleted("Metadata", 2, 1, 10, 10))
-    assert value(web, "broker_connections_total", broker="1") == 1
+def of_broker(metrics: ClientMetrics, name: str, broker: str, **labels: str) -> float | None:
+    """A value of a broker, by what the collector itself yields."""
+    wanted = {"broker": broker, **labels}
+    found = [
+        sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+        if sample.name == f"pilotfish_{name}" and sample.labels == wanted
+    ]
+    return found[0] if found else None
+
+
+def test_a_broker_that_left_keeps_its_series_for_an_hour() -> None:
+    clock = Ticking()
+    metrics = ClientMetrics(monotonic_s=clock)
+    asked = e.RequestCompleted("Metadata", 2, 1, 10, 10)
+    for event in (e.NodeReady(1), e.NodeReady(2), asked, e.BrokersChanged((), (2,), ())):
+        metrics.emit(event)
+    metrics.emit(e.NodeDisconnected(2, "closed", "gone", 0))
+    clock.now_s += KEPT_AFTER_LEAVING_S - 1
+    assert of_broker(metrics, "broker_connections_total", "2") == 1
+    assert of_broker(metrics, "broker_disconnects_total", "2", reason="closed") == 1
+    assert list(metrics.left_brokers()) == [2]
+    clock.now_s += 1
+    metrics.emit(e.NodeDisconnected(2, "closed", "gone", 0))
+    metrics.emit(asked)
+    assert of_broker(metrics, "broker_connections_total", "1") == 1
     for name in ("broker_connections_total", "network_sent_bytes_total"):
-        assert value(web, name, broker="2") is None
-    assert value(web, "broker_disconnects_total", broker="2", reason="closed") is None
-    emit(web, e.BrokersChanged(joined=(2,), left=(), moved=()), e.NodeReady(2))
-    emit(web, e.RequestCompleted("Metadata", 2, 1, 10, 10))
-    assert value(web, "broker_connections_total", broker="2") == 1
-    assert value(web, "network_sent_bytes_total", broker="2") == 10
+        assert of_broker(metrics, name, "2") is None
+    assert of_broker(metrics, "broker_disconnects_total", "2", reason="closed") is None
+    assert list(metrics.left_brokers()) == []
+    assert metrics.has_left(2)
+
+
+def test_the_counters_of_a_broker_that_comes_back_go_on() -> None:
+    metrics = ClientMetrics(monotonic_s=Ticking())
+    for event in (
+        e.NodeReady(2),
+        e.RequestCompleted("Metadata", 2, 1, 10, 10),
+        e.BrokersChanged((), (2,), ()),
+        e.BrokersChanged((2,), (), ()),
+        e.NodeReady(2),
+        e.RequestCompleted("Metadata", 2, 1, 10, 10),
+    ):
+        metrics.emit(event)
+    assert of_broker(metrics, "broker_connections_total", "2") == 2
+    assert of_broker(metrics, "network_sent_bytes_total", "2") == 20
+    assert not metrics.has_left(2)
 
 
 def test_of_brokers_that_left_the_last_are_remembered() -> None:
     metrics = ClientMetrics()
-    for node_id in range(MOST_DEPARTED + 3):
+    last = MOST_DEPARTED + MOST_KEPT + 2
+    for node_id in range(last + 1):
+        metrics.emit(e.NodeReady(node_id))
         metrics.emit(e.BrokersChanged(joined=(), left=(node_id,), moved=()))
+    assert len(metrics.left_brokers()) == MOST_KEPT
+    assert of_broker(metrics, "broker_connections_total", str(last - MOST_KEPT)) is None
+    assert of_broker(metrics, "broker_connections_total", str(last)) == 1
     assert not metrics.has_left(2)
     assert metrics.has_left(3)
-    assert metrics.has_left(MOST_DEPARTED + 2)
+    assert metrics.has_left(last)
 
 
 def test_topics_beyond_the_limit_share_a_label(web: HttpApp) -> None:
@@ -246,14 +305,32 @@ def test_bootstrap_addresses_share_one_label(web: HttpApp) -> None:
     assert value(web, "broker_in_flight_requests", broker="-1") is None
 
 
-def test_a_connection_to_a_broker_that_left_is_shown_no_more(web: HttpApp) -> None:
-    with_status(web.producer, nodes=(a_node(1, "ready"), a_node(2, "disconnected", 0, 500)))
+def test_a_broker_that_left_has_state_0(web: HttpApp) -> None:
+    with_status(web.producer, nodes=(a_node(1, "ready"), a_node(2, "disconnected", 3, 500)))
     emit(web, e.BrokersChanged(joined=(1, 2), left=(), moved=()))
     assert value(web, "broker_connection_state", broker="2", state="disconnected") == 1
     emit(web, e.BrokersChanged(joined=(), left=(2,), moved=()))
     for name in ("broker_in_flight_requests", "broker_connection_state", "broker_reconnect_backoff_seconds"):
-        brokers = {dict(labels)["broker"] for labels in scraped(web)[f"pilotfish_{name}"]}
-        assert brokers == {"1"}
+        of_2 = [v for labels, v in scraped(web)[f"pilotfish_{name}"].items() if ("broker", "2") in labels]
+        assert of_2
+        assert not any(of_2)
+
+
+def test_the_latency_of_a_broker_outlives_its_connection(web: HttpApp) -> None:
+    node = a_node(2, "ready")
+    with_status(web.producer, nodes=(node,))
+    for event in (
+        e.RequestCompleted("Produce", 2, 300, 10, 10),
+        e.RequestCompleted("Metadata", 2, 4, 10, 10),
+        e.NodeDisconnected(2, "closed", "gone", 0),
+        e.BrokersChanged(joined=(), left=(2,), moved=()),
+    ):
+        web.app.events.emit(event)
+    with_status(web.producer, nodes=(replace(node, state="disconnected"),))
+    assert value(web, "broker_produce_latency_seconds", broker="2", percentile="99") == 0.3
+    assert value(web, "broker_other_latency_seconds", broker="2", percentile="50") == 0.004
+    web.producer.clock.advance(120_000)
+    assert value(web, "broker_produce_latency_seconds", broker="2", percentile="99") is None
 
 
 class Ticking:

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from client_core import Errors
 from client_core import events as e
-from service.observe.slowness.collector import LEADER_CHANGES, MAX_NODES, RUN_GAP_MS, Failure, Slowness
+from service.observe.slowness.collector import (
+    KEPT_AFTER_LEAVING_MS,
+    LEADER_CHANGES,
+    MAX_NODES,
+    RUN_GAP_MS,
+    Failure,
+    Slowness,
+)
 from service.observe.slowness.recent_times import NOTHING_RECENT, PerSecond, Recent, RecentTimes
 from tests.support.mock_clock import MockClock
 
@@ -106,11 +113,17 @@ def test_connections_that_end_in_good_order_are_no_failures(slowness: Slowness) 
     assert (nodes[3].last_failure.api, nodes[3].last_failure.error) == (None, "refused")
 
 
-def test_a_broker_that_left_is_forgotten(slowness: Slowness) -> None:
-    slowness.emit(request(1, 5))
-    slowness.emit(request(2, 5))
-    slowness.emit(e.BrokersChanged(joined=(), left=(2,), moved=()))
-    assert set(slowness.observed().nodes) == {1}
+def test_a_broker_that_left_is_forgotten_after_an_hour(slowness: Slowness, clock: MockClock) -> None:
+    for node_id in (1, 2, 3):
+        slowness.emit(request(node_id, 5))
+    slowness.emit(e.BrokersChanged(joined=(), left=(2, 3), moved=()))
+    slowness.emit(e.BrokersChanged(joined=(3,), left=(), moved=()))
+    clock.advance(KEPT_AFTER_LEAVING_MS - 1)
+    slowness.emit(e.BrokersChanged(joined=(9,), left=(), moved=()))
+    assert set(slowness.observed().nodes) == {1, 2, 3}
+    clock.advance(1)
+    slowness.emit(e.BrokersChanged(joined=(10,), left=(), moved=()))
+    assert set(slowness.observed().nodes) == {1, 3}
 
 
 def test_figures_of_nodes_are_bounded(slowness: Slowness) -> None:

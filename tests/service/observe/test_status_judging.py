@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from client_core import Backlog, BatchCount, NodeStatus, Phase, TopicPartition, TopicWait
+from client_core import Backlog, BatchCount, Cause, Errors, NodeStatus, Phase, TopicPartition, TopicWait
 from service.observe.slowness.collector import Failure, NodeSlowness
 from service.observe.slowness.judging import Finding, Picture, judge
 from service.observe.slowness.recent_times import NOTHING_RECENT, Recent
@@ -54,6 +54,7 @@ def picture(
         slow_after_ms=1_000,
         linger_ms=5,
         needs_producer_id=True,
+        waits_for_replicas=True,
         may_read=lambda topic: True,
     )
     return replace(base, **changed)
@@ -184,6 +185,44 @@ def test_the_finding_names_the_request_that_a_node_is_busy_with_or_failed() -> N
         ),
     ):
         assert said in the_finding(of).detail, said
+
+
+def test_a_finding_has_kafkas_name_of_the_cause() -> None:
+    cause = Cause(Errors.SASL_AUTHENTICATION_FAILED, 2, 3, 900, "wrong password", "authentication")
+    few = Failure("Produce", "NOT_ENOUGH_REPLICAS", "too few in sync", NOW_MS - 900, NOW_MS - 100, 30)
+    late = backlog({2: waiting(5_000)})
+    behind = backlog({2: replace(waiting(5_000), cause=replace_name(cause, Errors.NOT_ENOUGH_REPLICAS))})
+    cases = {
+        "SASL_AUTHENTICATION_FAILED": picture(node(state="authentication_failed", cause=cause), backlog=late),
+        "NOT_ENOUGH_REPLICAS": picture(node(), backlog=late, nodes={2: NodeSlowness(NOTHING_RECENT, few)}),
+        "NOT_ENOUGH_REPLICAS, of the oldest batch": picture(node(), backlog=behind),
+        "THROTTLING_QUOTA_EXCEEDED": picture(node(throttle_left_ms=900), backlog=late),
+        "LEADER_NOT_AVAILABLE": picture(node(), backlog=backlog({None: waiting(5_000)})),
+        "REQUEST_TIMED_OUT": picture(node(in_flight_requests=1, oldest_in_flight_age_ms=2_000)),
+    }
+    assert {said: the_finding(of).kafka_error for said, of in cases.items()} == {
+        said: said.partition(",")[0] for said in cases
+    }
+    assert the_finding(of_speeds(2, 300, 4)).kafka_error is None, "it is slow, and nothing has failed"
+
+
+def replace_name(cause: Cause, error: Errors) -> Cause:
+    return cause._replace(error=error, reason=None)
+
+
+def test_a_slow_produce_is_told_apart_by_the_other_requests_of_the_broker() -> None:
+    produce = {"Produce": Recent(100, 300, 300, 300)}
+    quick_others, slow_others = Recent(7, 2, 5, 5), Recent(7, 200, 400, 400)
+    cases = {
+        "a follower may be slow, or its disk": (quick_others, True),
+        "its disk may be slow": (quick_others, False),
+        "the broker is slow, or the way to it": (slow_others, True),
+        "took 300 ms or more, those of the others 2 ms": (NOTHING_RECENT, True),
+    }
+    for said, (others, waits_for_replicas) in cases.items():
+        of_nodes = {1: quick(), 2: NodeSlowness(Recent(100, 300, 300, 300), None, produce, others)}
+        of = picture(node(id=1), node(id=2), nodes=of_nodes, waits_for_replicas=waits_for_replicas)
+        assert the_finding(of).detail.endswith(said), said
 
 
 def test_what_the_whole_client_waits_for_is_shown() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,6 @@ from tests.support.tcp_peers import ScriptedPeer
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -244,6 +244,35 @@ def test_a_hung_look_up_that_is_answered_at_last_is_good(tmp_path: Path, dns: St
     with sidecar_of_a_hung_name(tmp_path, dns) as sidecar:
         dns.answer(HOST, ["127.0.0.1"])
         wait_until(lambda: is_ready(sidecar), what="a ready sidecar", last_seen=sidecar.log)
+
+
+@contextmanager
+def dead_address(host: str, port: int) -> Iterator[None]:
+    """An address that neither accepts nor refuses: its queue of connections is full, and nobody takes one."""
+    with socket.socket() as listener, ExitStack() as waiting:
+        listener.bind((host, port))
+        listener.listen(0)
+        for _ in range(4):
+            caller = waiting.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex((host, port))
+        yield
+
+
+def test_a_resolver_that_lies_answers_fifty_addresses_and_changes_costs_no_setup_timeout(
+    tmp_path: Path, dns: SteeredDns
+) -> None:
+    refusing = [f"127.0.1.{n}" for n in range(1, 48)]
+    dns.answer(HOST, ["127.0.0.2", "::1", *refusing])
+    with (
+        FakeCluster(brokers=1) as cluster,
+        dead_address("127.0.0.2", port := cluster.address(1)[1]),
+        Sidecar(tmp_path, bootstrap_servers=f"{HOST}:{port}", environment=dns.environment()) as sidecar,
+    ):
+        wait_for_error(sidecar, "refused")
+        dns.answer(HOST, ["127.0.0.2", "::1", *refusing, "127.0.0.1"])
+        wait_until(lambda: is_ready(sidecar), what="a ready sidecar", last_seen=sidecar.log)
+        assert not sidecar.metric("pilotfish_broker_disconnects_total", reason="setup_timeout")
 
 
 def test_a_name_that_no_resolver_could_ever_know_is_a_wrong_setting() -> None:

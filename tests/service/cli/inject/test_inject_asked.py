@@ -50,6 +50,39 @@ def test_a_value_arrives_as_it_was_given_whatever_yaml_would_take_it_for() -> No
     assert {value: environment(text)["PILOTFISH_SERVICE_NAME"] for value, text in made.items()} == arrives
 
 
+def test_resources_pull_policy_and_variables_are_options() -> None:
+    plain = sidecar_in(injected(DEPLOYMENT))
+    assert plain["imagePullPolicy"] == "IfNotPresent"
+    assert plain["resources"] == {
+        "requests": {"cpu": "50m", "memory": "128Mi"},
+        "limits": {"memory": "256Mi"},
+    }
+    asked = ("--requests", "cpu=0.25", "--limits", "cpu=1,memory=1Gi", "--image-pull-policy", "Always")
+    text = injected(DEPLOYMENT, *asked, "--env", "OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318")
+    changed = sidecar_in(text)
+    assert changed["imagePullPolicy"] == "Always"
+    assert changed["resources"] == {
+        "requests": {"cpu": "0.25", "memory": "128Mi"},
+        "limits": {"memory": "1Gi", "cpu": "1"},
+    }
+    assert environment(text)["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318"
+
+
+def test_resources_and_variables_that_kubernetes_would_refuse_are_refused() -> None:
+    brokers = ("--bootstrap-servers", "kafka:9092")
+    for words, fault in {
+        ("--limits", "memory=96Mi"): "--limits memory=96Mi: is less than the request of 128Mi",
+        ("--requests", "cpu=2,memory=1Gi", "--limits", "memory=900M"): "is less than the request of 1Gi",
+        ("--requests", "ram=1Gi"): "must be one of cpu, memory, ephemeral-storage",
+        ("--requests", "cpu=a lot"): "is not a quantity",
+        ("--limits", "cpu=1,cpu=2"): "cpu is given twice",
+        ("--env", "PILOTFISH_LOG_LEVEL=debug"): "is a setting; use --set or --kafka",
+        ("--env", "A-B=1"): "is no name of an environment variable",
+    }.items():
+        assert fault in refused(*brokers, *words), words
+    assert injected(DEPLOYMENT, "--requests", "memory=64Mi", "--limits", "memory=96Mi")
+
+
 def test_brokers_may_come_as_a_kafka_setting() -> None:
     done = run("-f", "-", "--kafka", "bootstrap.servers=a:1,b:2", stdin=DEPLOYMENT)
     assert environment(done.stdout)["PILOTFISH_KAFKA_BOOTSTRAP_SERVERS"] == "a:1,b:2"

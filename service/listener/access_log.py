@@ -1,0 +1,82 @@
+"""Logs a line for each answered request, with its fields: for `access_log`.
+
+    {…,"msg":"127.0.0.1:4711 - \\"GET /v1/topics/orders/leader?key=… HTTP/1.1\\" 200","method":"GET",
+     "path":"/v1/topics/orders/leader","status":200,"duration_ms":0.412,"trace_id":"0af7…"}
+
+`duration_ms` is from the request's head to the last byte of its answer. `trace_id` is that of the caller's
+`traceparent`, or of our own span if `tracing` is on. Values of query parameters are not shown: see
+`logs.without_values`. Requests that are no HTTP have no line. Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Final
+from urllib.parse import quote
+
+from service.base.logs import ACCESS_LOG, FIELDS
+from service.wire.asgi import ANSWER, Answer, ASGIApp, Message, Receive, Scope, Send
+from service.wire.trace_context import TRACE_CONTEXT, TraceContext, trace_context_of
+
+#: The status of a caller that left before it was answered, as nginx logs it.
+_CALLER_GONE: Final = 499
+_FAILED: Final = 500
+
+
+class AccessLogged:
+    """An ASGI application whose requests are logged."""
+
+    def __init__(self, app: ASGIApp, now_s: Callable[[], float] = perf_counter) -> None:
+        self._app = app
+        self._now_s = now_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began_s = self._now_s()
+        status = _CALLER_GONE
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        at_once: Answer | None = scope.get(ANSWER)
+        if at_once is not None:
+
+            def answer(code: int, head: bytes, body: bytes) -> bool:
+                nonlocal status
+                is_written = at_once(code, head, body)
+                status = code if is_written else status
+                return is_written
+
+            scope[ANSWER] = answer
+        try:
+            await self._app(scope, receive, watched)
+        except Exception:
+            status = _FAILED if status == _CALLER_GONE else status  # the server answers it
+            raise
+        finally:
+            _log(scope, status, self._now_s() - began_s)
+
+
+def _log(scope: Scope, status: int, took_s: float) -> None:
+    client: tuple[str, int] | None = scope.get("client")
+    caller = "" if client is None else f"{client[0]}:{client[1]}"
+    query = scope["query_string"].decode("latin-1")
+    path = scope["path"]
+    fields: dict[str, Any] = {
+        "method": scope["method"],
+        "path": path,
+        "status": status,
+        "duration_ms": round(took_s * 1000, 3),
+    }
+    context: TraceContext | None = scope.get(TRACE_CONTEXT) or trace_context_of(scope)
+    if context is not None:
+        fields["trace_id"] = context.trace_id
+    target = f"{quote(path)}?{query}" if query else quote(path)
+    line = (caller, scope["method"], target, scope["http_version"], status)
+    ACCESS_LOG.info('%s - "%s %s HTTP/%s" %d', *line, extra={FIELDS: fields})

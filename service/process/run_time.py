@@ -1,0 +1,154 @@
+"""Shows and changes a running sidecar: its configuration, its log level, its stacks.
+
+    GET /config                             every setting in force, secrets masked, as JSON
+    GET /loglevel                           {"log_level": "info"}
+    PUT /loglevel?level=debug&seconds=600   changes it; without `seconds`, until the next change
+    GET /stacks                             where each thread is now, as text
+
+They are paths of the admin listener, for the token of admin_token_file (`Authorization: Bearer TOKEN`), and
+404 without this setting. Admin thread.
+
+SIGHUP reads the settings again, from the same flags, environment and file. CHANGEABLE ones take effect. The
+log names others that differ: they need a restart. If the file is invalid, nothing changes. Event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import parse_qs
+
+from service.admission.drain import TokenFile
+from service.base.settings import OWN_NAMES, Settings
+from service.base.settings_sources import SettingsError
+from service.process.loop_watchdog import stacks
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import Receive, Scope, Send, header_values, respond_with
+from service.wire.errors import Problem, native
+
+_log: Final = logging.getLogger(__name__)
+
+#: Settings that take effect when they are read again.
+CHANGEABLE: Final = ("log_level", "max_waiting_requests", "max_waiting_bytes")
+
+PATHS: Final = frozenset({"/config", "/loglevel", "/stacks"})
+LEVELS: Final = ("debug", "info", "warning", "error")
+_MOST_SECONDS: Final = 86_400
+
+_JSON: Final = b"application/json"
+_TEXT: Final = b"text/plain; charset=utf-8"
+_NO_STORE: Final = (b"cache-control", b"no-store")
+
+
+class LogLevel:
+    """The level of the process's logs. `set` may come from any thread."""
+
+    def __init__(self, root: logging.Logger | None = None) -> None:
+        self._root = logging.getLogger() if root is None else root
+
+    @property
+    def now(self) -> str:
+        return logging.getLevelName(self._root.level).lower()
+
+    def set(self, level: str, why: str) -> None:
+        """Changes the level, and logs that at any level."""
+        before = self.now
+        if level == before:
+            return
+        self._root.setLevel(min(logging.INFO, self._root.level))
+        _log.info("log_level is %s, it was %s: %s", level, before, why)
+        self._root.setLevel(level.upper())
+
+
+class RunTime:
+    """The ASGI endpoint of PATHS."""
+
+    def __init__(self, sidecar: Sidecar, token: TokenFile, log_level: LogLevel | None = None) -> None:
+        self._sidecar = sidecar
+        self._token = token
+        self._log_level = LogLevel() if log_level is None else log_level
+        #: When a change for some seconds ends, and the level after it.
+        self._reset: asyncio.TimerHandle | None = None
+        self._usual = self._log_level.now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = self._token.fault_of(header_values(scope, b"authorization"))
+        if problem is not None:
+            await _refuse(send, problem)
+            return
+        path, method = scope["path"], scope["method"]
+        if method == "PUT" and path == "/loglevel":
+            problem = self._change(scope)
+            if problem is not None:
+                await _refuse(send, problem)
+                return
+        elif method not in ("GET", "HEAD"):
+            allow = b"GET, HEAD, PUT" if path == "/loglevel" else b"GET, HEAD"
+            await _refuse(send, Problem(405, f"{method} is not served here", headers=((b"allow", allow),)))
+            return
+        if path == "/stacks":
+            said = "\n\n".join(f"thread {thread} is at\n{calls}" for thread, calls in stacks())
+            await respond_with(send, 200, _TEXT, f"{said}\n".encode(), [_NO_STORE])
+            return
+        document = self._config() if path == "/config" else {"log_level": self._log_level.now}
+        await respond_with(send, 200, _JSON, json.dumps(document, indent=1).encode(), [_NO_STORE])
+
+    def _config(self) -> dict[str, object]:
+        settings = self._sidecar.settings
+        own = {name: getattr(settings, name) for name in OWN_NAMES} | {"log_level": self._log_level.now}
+        return {"settings": own, "kafka": self._sidecar.config.masked()}
+
+    def _change(self, scope: Scope) -> Problem | None:
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        level, seconds = query.get("level", [""])[-1], query.get("seconds", [None])[-1]
+        if level not in LEVELS:
+            return Problem(400, f"level must be one of {', '.join(LEVELS)}")
+        for_s: int | None = None
+        if seconds is not None:
+            if not (seconds.isascii() and seconds.isdecimal() and 1 <= int(seconds[:9]) <= _MOST_SECONDS):
+                return Problem(400, f"seconds must be a number from 1 to {_MOST_SECONDS}")
+            for_s = int(seconds)
+        if self._reset is None:
+            self._usual = self._log_level.now
+        else:
+            self._reset.cancel()
+            self._reset = None
+        if for_s is not None:
+            self._reset = asyncio.get_running_loop().call_later(for_s, self._end_change)
+        self._log_level.set(level, "PUT /loglevel" if for_s is None else f"PUT /loglevel, for {for_s} s")
+        return None
+
+    def _end_change(self) -> None:
+        self._reset = None
+        self._log_level.set(self._usual, "its time is over")
+
+
+async def _refuse(send: Send, problem: Problem) -> None:
+    refusal = native(problem)
+    headers = [*problem.all_headers(), _NO_STORE]
+    await respond_with(send, refusal.status, refusal.media_type, refusal.body, headers)
+
+
+def read_again(
+    load: Callable[[], Settings], sidecar: Sidecar, in_force: Settings, log_level: LogLevel
+) -> Settings:
+    """Reads the settings again, and returns those in force now. Event loop; it reads one small file."""
+    try:
+        read = load()
+    except SettingsError as error:
+        _log.error("SIGHUP: the settings stay as they are: %s", "; ".join(str(error).splitlines()))
+        return in_force
+    changed = [name for name in OWN_NAMES if getattr(read, name) != getattr(in_force, name)]
+    now = [name for name in changed if name in CHANGEABLE]
+    later = [name for name in changed if name not in CHANGEABLE]
+    later += ["kafka"] if read.kafka != in_force.kafka else []
+    sidecar.admission.limit(read.max_waiting_requests, read.max_waiting_bytes)
+    if "log_level" in now:
+        log_level.set(read.log_level, "SIGHUP")
+    _log.info("SIGHUP: changed: %s", ", ".join(f"{name}={getattr(read, name)}" for name in now) or "nothing")
+    if later:
+        _log.warning("SIGHUP: these need a restart: %s", ", ".join(later))
+    return in_force.model_copy(update={name: getattr(read, name) for name in now})

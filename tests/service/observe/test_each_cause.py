@@ -1,0 +1,231 @@
+"""Each cause of a timeout has one name, from the broker's error to the runbook.
+
+One sidecar process in front of fake brokers, one broker for each cause. Every cause is planted, and then read
+where an operator or a caller meets it: the HTTP answer, a dialect's message, the metrics, `/v1/status` and
+`pilotfish status`, the log, and the row of docs/alerts.md, whose alert exists. No row is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from click.testing import CliRunner
+
+from client_core import Errors
+from client_core.protocol.api_keys import ApiKey
+from client_core.testing import FakeCluster, Hold, SaslDemand, TopicConfig
+from service.__main__ import main
+from tests.support.sidecar import Sidecar
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Future
+
+    import httpx
+
+ROOT: Final = Path(__file__).parents[3]
+ALERTS_PAGE: Final = (ROOT / "docs" / "alerts.md").read_text()
+RULES: Final = (ROOT / "helm" / "pilotfish" / "files" / "rules.yaml").read_text()
+
+ONE: Final = [{"value": "x", "partition": 0}]
+RIGHT: Final = SaslDemand(passwords={"pilotfish": "right"})
+CHANGED: Final = SaslDemand(passwords={"pilotfish": "another"})
+DELIVERY_TIMEOUT_MS: Final = 3_000
+KAFKA: Final = {
+    "delivery.timeout.ms": str(DELIVERY_TIMEOUT_MS),
+    "request.timeout.ms": "2900",
+    "linger.ms": "0",
+    "retry.backoff.ms": "20",
+    "retry.backoff.max.ms": "100",
+    "reconnect.backoff.ms": "20",
+    "reconnect.backoff.max.ms": "100",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="pilotfish" password="right";',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A cause; `plant` makes it happen for the topic of a broker. `is_sent`: attempts fail with it."""
+
+    cause: Errors
+    plant: Callable[[FakeCluster, str, int], Hold | None]
+    is_sent: bool = True
+    node: bool = True
+
+    @property
+    def topic(self) -> str:
+        return self.cause.name.lower()
+
+
+def _few_in_sync(cluster: FakeCluster, topic: str, broker: int) -> None:
+    cluster.set_config(topic, TopicConfig(min_insync_replicas=2))
+    cluster.set_isr(topic, 0, [broker])
+
+
+def _failing(error: Errors) -> Callable[[FakeCluster, str, int], None]:
+    def plant(cluster: FakeCluster, topic: str, _: int) -> None:
+        cluster.fail_next_produces(error, times=10_000, topic=topic)
+
+    return plant
+
+
+def _without_a_leader(cluster: FakeCluster, topic: str, _: int) -> None:
+    cluster.move_leader(topic, 0, None)
+
+
+def _gone(cluster: FakeCluster, _: str, broker: int) -> None:
+    cluster.kill(broker, elect=False)
+
+
+def _silent(cluster: FakeCluster, _: str, broker: int) -> Hold:
+    return cluster.hold_next(ApiKey.PRODUCE, broker_id=broker, times=1_000)
+
+
+def _throttled(cluster: FakeCluster, _: str, broker: int) -> None:
+    """The first produce, which is acknowledged, brings the pause."""
+    cluster.throttle_next(ApiKey.PRODUCE, 600_000, broker_id=broker)
+
+
+CASES: Final = (
+    Case(Errors.NOT_ENOUGH_REPLICAS, _few_in_sync),
+    Case(Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, _failing(Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND)),
+    Case(Errors.LEADER_NOT_AVAILABLE, _without_a_leader, is_sent=False, node=False),
+    Case(Errors.NETWORK_EXCEPTION, _gone, is_sent=False),
+    Case(Errors.REQUEST_TIMED_OUT, _silent, is_sent=False),
+    Case(Errors.THROTTLING_QUOTA_EXCEEDED, _throttled, is_sent=False),
+    Case(Errors.KAFKA_STORAGE_ERROR, _failing(Errors.KAFKA_STORAGE_ERROR)),
+    Case(Errors.NOT_LEADER_OR_FOLLOWER, _failing(Errors.NOT_LEADER_OR_FOLLOWER)),
+    Case(Errors.UNKNOWN_TOPIC_OR_PARTITION, _failing(Errors.UNKNOWN_TOPIC_OR_PARTITION)),
+)
+#: Planted for the whole cluster: before the others, and after them.
+FIRST: Final = Errors.COORDINATOR_LOAD_IN_PROGRESS
+LAST: Final = Errors.SASL_AUTHENTICATION_FAILED
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[FakeCluster, Sidecar]]:
+    count = len(CASES)
+    with FakeCluster(brokers=count) as cluster:
+        cluster.demand_sasl(RIGHT)
+        for broker, case in enumerate(CASES, 1):
+            replicas = [broker, broker % count + 1]
+            cluster.create_topic(case.topic, assignment=[replicas])
+        cluster.create_topic("first", assignment=[[1]])
+        cluster.fail_next_init_producer_ids(FIRST, times=5)
+        with Sidecar(
+            folder,
+            bootstrap_servers=cluster.bootstrap_servers,
+            kafka=KAFKA,
+            limits={"slow_after_ms": 100},
+        ) as sidecar:
+            yield cluster, sidecar
+
+
+def by_v2(sidecar: Sidecar, topic: str) -> httpx.Response:
+    """A produce in a dialect, whose answers have a message and no other member for the cause."""
+    media_type = "application/vnd.kafka.json.v2+json"
+    return sidecar.api.post(
+        f"/topics/{topic}",
+        headers={"content-type": media_type, "accept": "application/vnd.kafka.v2+json"},
+        json={"records": [{"value": 1, "partition": 0}]},
+    )
+
+
+def printed(sidecar: Sidecar) -> str:
+    """What `pilotfish status` prints."""
+    ports = {"PILOTFISH_API_PORT": str(sidecar.api_port), "PILOTFISH_ADMIN_PORT": str(sidecar.admin_port)}
+    return CliRunner().invoke(main, ["status"], env=ports).output
+
+
+def named_by_status(sidecar: Sidecar) -> tuple[set[str], set[str]]:
+    """The causes that the status names now: as JSON, and as the command prints it."""
+    status: dict[str, Any] = sidecar.api.get("/v1/status").json()
+    names = {finding["kafka_error"] for finding in status["slow"]}
+    counts = [node[which] for node in status["nodes"] for which in ("waiting", "on_the_wire")]
+    names |= {count["cause"]["kafka_error"] for count in (status["leaderless"], *counts) if count["cause"]}
+    return names, set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", printed(sidecar)))
+
+
+def wait_until_the_status_names(
+    sidecar: Sidecar, causes: Mapping[str, str], callers: ThreadPoolExecutor
+) -> None:
+    """Produces to the topic of each cause, again and again, until the status has named every cause."""
+    as_json: set[str] = set()
+    as_text: set[str] = set()
+    under_way: dict[str, Future[httpx.Response]] = {}
+
+    def are_named() -> bool:
+        for topic in causes.values():
+            if topic not in under_way or under_way[topic].done():
+                under_way[topic] = callers.submit(sidecar.produce, topic, ONE)
+        names, words = named_by_status(sidecar)
+        as_json.update(names)
+        as_text.update(words)
+        return causes.keys() <= as_json & as_text
+
+    wait_until(are_named, what="every cause in the status", last_seen=lambda: f"{as_json} {as_text}")
+
+
+def rows() -> dict[str, str]:
+    """Each cause of docs/alerts.md with its row."""
+    section = ALERTS_PAGE.partition("## Causes")[2].partition("\n## ")[0]
+    return {name: row for row, name in re.findall(r"^(\| `([A-Z_]+)` \|.*)$", section, re.MULTILINE)}
+
+
+def check(sidecar: Sidecar, name: str, answer: httpx.Response, *, node: int | None) -> None:
+    """The answer, the metric, the log, and the runbook."""
+    problem = answer.json()
+    assert answer.status_code in (503, 504), problem
+    # The broker's error itself, if the time was over when it came.
+    assert problem["kafka_error"] in ("REQUEST_TIMED_OUT", name)
+    assert (problem["cause"]["kafka_error"], problem["cause"]["node"]) == (name, node)
+    assert f"The cause: {name}" in problem["detail"]
+    assert problem["results"][0]["error"]["cause"] == problem["cause"]
+    wait_until(
+        lambda: sidecar.metric("pilotfish_record_errors_total", cause=name),
+        what=f"failed records with the cause {name}",
+    )
+    wait_until(lambda: f"The cause: {name}" in sidecar.log(), what=f"{name} in the log")
+    alert = re.search(r"\[(\w+)\]\(#(\w+)\)", rows()[name])
+    assert alert is not None
+    assert f"- alert: {alert[1]}\n" in RULES
+    assert f"\n## {alert[1]}\n" in ALERTS_PAGE
+
+
+def test_each_cause_has_one_name_from_the_broker_to_the_runbook(tmp_path: Path) -> None:
+    with running(tmp_path) as (cluster, sidecar), ThreadPoolExecutor(3 * len(CASES) + 1) as callers:
+        check(sidecar, FIRST.name, sidecar.produce("first", ONE, timeout_ms=300), node=None)
+        for case in CASES:
+            assert sidecar.produce(case.topic, ONE).is_success
+
+        holds = [case.plant(cluster, case.topic, broker) for broker, case in enumerate(CASES, 1)]
+        assert sidecar.produce(Errors.THROTTLING_QUOTA_EXCEEDED.name.lower(), ONE).is_success
+        answers = [callers.submit(sidecar.produce, case.topic, ONE) for case in CASES]
+        in_v2 = [callers.submit(by_v2, sidecar, case.topic) for case in CASES]
+        wait_until_the_status_names(sidecar, {case.cause.name: case.topic for case in CASES}, callers)
+        for broker, (case, answer, v2) in enumerate(zip(CASES, answers, in_v2, strict=True), 1):
+            check(sidecar, case.cause.name, answer.result(), node=broker if case.node else None)
+            assert f"The cause: {case.cause.name}" in v2.result().text
+            if case.is_sent:
+                assert sidecar.metric("pilotfish_record_retries_total", error=case.cause.name), case
+        for hold in holds:
+            if hold is not None:
+                hold.release()
+
+        cluster.demand_sasl(CHANGED)
+        cluster.drop_connections(1)
+        topic = CASES[0].topic
+        wait_until_the_status_names(sidecar, {LAST.name: topic}, callers)
+        check(sidecar, LAST.name, sidecar.produce(topic, ONE), node=1)
+        assert sidecar.metric("pilotfish_broker_disconnects_total", broker="1", reason="authentication")
+    walked = {case.cause.name for case in CASES} | {FIRST.name, LAST.name}
+    assert set(rows()) == walked
