@@ -300,6 +300,7 @@ def public_calls(producer: KafkaProducer) -> dict[str, Callable[[], object]]:
         "lower_metadata_max_age": lambda: producer.lower_metadata_max_age(1_000),
         "metrics": producer.metrics,
         "partitions_for": lambda: producer.partitions_for(TOPIC),
+        "refresh_topics": lambda: producer.refresh_topics([TOPIC], **reported),
         "request_topics": lambda: producer.request_topics([TOPIC], **reported),
         "request_update": lambda: producer.request_update(**reported),
         "send": lambda: producer.send(record),

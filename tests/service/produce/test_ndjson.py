@@ -258,8 +258,8 @@ BAD_HEADS: list[tuple[str, dict[str, str], tuple[int, str | None]]] = [
     ("?value_format=xml", {}, (422, "query.value_format")),
     ("?key=a", {}, (422, "query.key")),
     ("?key_format=%ff", {}, (400, "query")),
-    ("", {"content_type": "application/x-ndjson; charset=latin-1"}, (415, None)),
-    ("", {"content_encoding": "gzip"}, (415, None)),
+    ("", {"content_type": "application/x-ndjson; charset=latin-1"}, (415, "Content-Type")),
+    ("", {"content_encoding": "gzip"}, (415, "Content-Encoding")),
     ("", {"idempotency_key": "a"}, (400, "Idempotency-Key")),
 ]
 
