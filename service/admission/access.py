@@ -161,10 +161,6 @@ class Access:
         now = self._files.in_force.get(digest)
         return now is caller or now == caller
 
-    def look(self, now_ms: int) -> None:
-        """Checks the file once; `watch` does this periodically."""
-        self._files.look(now_ms)
-
     def watch(self, loop: Timers) -> None:
         """Checks the file periodically from now on, until `close`."""
         self._files.watch(loop)

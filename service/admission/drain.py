@@ -129,10 +129,6 @@ class TokenFile:
             return None
         return self._wrong_token
 
-    def look(self, now_ms: int) -> None:
-        """Checks the file once; `watch` does this periodically."""
-        self._files.look(now_ms)
-
     def watch(self, loop: Timers) -> None:
         """Checks the file periodically from now on, until `close`."""
         self._files.watch(loop)

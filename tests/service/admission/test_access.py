@@ -15,7 +15,7 @@ from client_core import MetadataResult
 from service.admission.access import Access
 from service.admission.caller import ANYONE, Caller, TopicRules, not_authorized
 from service.base.settings import Settings
-from service.base.watched_file import SETTLE_MS, FileFaultError
+from service.base.watched_file import FileFaultError
 from service.process.admin import make_registry
 from service.process.app import create_app
 from service.wire.asgi import ABORT
@@ -23,12 +23,12 @@ from service.wire.errors import ProblemError
 from service.wire.waiting import CallerGoneError
 from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer
+from tests.support.file_looks import FileLooks
 from tests.support.http_app import HttpApp
 from tests.support.secured_settings import MountedSecret
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 ONE = b'{"records":[{"value":1}]}'
@@ -49,25 +49,11 @@ def web(tokens: TokensFile) -> HttpApp:
     return app
 
 
-class Clock:
-    """The times of looks at the tokens file."""
-
-    def __init__(self, web: HttpApp) -> None:
-        self._web = web
-        self._now_ms = 0
-
-    def look(self) -> None:
-        """Looks twice, so that a change counts."""
-        access = self._web.app.access
-        assert access is not None
-        for _ in range(2):
-            self._now_ms += SETTLE_MS
-            access.look(self._now_ms)
-
-
 @pytest.fixture
-def clock(web: HttpApp) -> Clock:
-    return Clock(web)
+def looks(web: HttpApp) -> FileLooks:
+    """The looks at the tokens file."""
+    assert web.app.access is not None
+    return FileLooks(web.app.access)
 
 
 # -- tokens --------------------------------------------------------------------------------------------------
@@ -215,32 +201,13 @@ def test_a_caller_knows_what_it_may_read_and_what_it_may_write() -> None:
     assert [one.may_read_all for one in (caller, ANYONE)] == [False, True]
 
 
-class Timers:
-    """A loop that only notes its timers; `Timer` says whether it was cancelled."""
-
-    def __init__(self) -> None:
-        self.due: Callable[[], object] | None = None
-
-    def time(self) -> float:
-        return 0.0
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> Timers:
-        self.due = callback
-        return self
-
-    def cancel(self) -> None:
-        self.due = None
-
-
 def test_the_file_is_followed_until_the_close(tokens: TokensFile) -> None:
-    access, timers = Access(tokens.setting, lambda _: None), Timers()
-    access.watch(timers)
-    for _ in range(2):
-        assert timers.due is not None
-        timers.due()
+    access = Access(tokens.setting, lambda _: None)
+    looks = FileLooks(access)
+    looks.look()
     for _ in range(2):
         access.close()
-        assert timers.due is None
+        assert looks.due is None
 
 
 def test_another_spelling_of_a_topic_is_the_same_topic(web: HttpApp, tokens: TokensFile) -> None:
@@ -356,12 +323,12 @@ def test_reading_and_producing_are_rights_of_their_own(web: HttpApp, tokens: Tok
 
 
 def test_a_removed_token_stops_working_and_a_new_one_begins_to(
-    web: HttpApp, tokens: TokensFile, clock: Clock, caplog: pytest.LogCaptureFixture
+    web: HttpApp, tokens: TokensFile, looks: FileLooks, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     assert web.get("/v1/topics/orders", headers=tokens.of("shop")).status_code == 200
     tokens.write(audit=ALL, newcomer=ORDERS)
-    clock.look()
+    looks.look()
     status = {n: web.get("/v1/topics/orders", headers=tokens.of(n)).status_code for n in ("shop", "newcomer")}
     assert status == {"shop": 401, "newcomer": 200}
     assert reloads(web) == {"success": 1, "failure": 0}
@@ -369,7 +336,7 @@ def test_a_removed_token_stops_working_and_a_new_one_begins_to(
     assert tokens.token("newcomer") not in caplog.text
 
 
-def test_rights_that_changed_hold_from_then_on(web: HttpApp, tokens: TokensFile, clock: Clock) -> None:
+def test_rights_that_changed_hold_from_then_on(web: HttpApp, tokens: TokensFile, looks: FileLooks) -> None:
     def seen() -> list[int]:
         return [
             web.get(f"/v1/topics/{topic}", headers=tokens.of("shop")).status_code
@@ -378,20 +345,20 @@ def test_rights_that_changed_hold_from_then_on(web: HttpApp, tokens: TokensFile,
 
     assert seen() == [200, 403]
     tokens.write(shop={"read": ["hidden"]})
-    clock.look()
+    looks.look()
     assert seen() == [403, 200]
 
 
 def test_a_file_that_went_wrong_leaves_the_tokens_in_force(
-    web: HttpApp, tokens: TokensFile, clock: Clock, caplog: pytest.LogCaptureFixture
+    web: HttpApp, tokens: TokensFile, looks: FileLooks, caplog: pytest.LogCaptureFixture
 ) -> None:
     for text in ("[[token]]\nname = 1", ""):
         tokens.path.write_text(text)
         for _ in range(3):
-            clock.look()
+            looks.look()
         assert web.get("/v1/topics/orders", headers=tokens.of("shop")).status_code == 200
     tokens.path.unlink()
-    clock.look()
+    looks.look()
     assert web.get("/v1/topics/orders", headers=tokens.of("shop")).status_code == 200
     assert reloads(web) == {"success": 0, "failure": 3}
     assert caplog.text.count("the earlier value stays in use") == 3
@@ -404,8 +371,8 @@ def test_tokens_that_a_kubelet_swaps_are_in_force_and_wrong_ones_are_not(tmp_pat
     mounted = MountedSecret(tmp_path / "mounted", {"tokens.toml": before})
     web = HttpApp(tokens_file=str(mounted.path("tokens.toml")))
     web.producer.set_topics({"orders": 3})
-    access = web.app.access
-    assert access is not None
+    assert web.app.access is not None
+    looks = FileLooks(web.app.access)
 
     def statuses() -> list[int]:
         """What shop and audit get."""
@@ -413,15 +380,14 @@ def test_tokens_that_a_kubelet_swaps_are_in_force_and_wrong_ones_are_not(tmp_pat
             web.get("/v1/topics/orders", headers=tokens.of(name)).status_code for name in ("shop", "audit")
         ]
 
-    def swap(text: str, now_ms: int) -> None:
+    def swap(text: str) -> None:
         mounted.swap({"tokens.toml": text})
-        access.look(now_ms)
-        access.look(now_ms + SETTLE_MS)
+        looks.look()
 
     assert statuses() == [200, 401]
-    swap(after, 0)
+    swap(after)
     assert statuses() == [401, 200]
-    swap("[[token]]\nname = 'half'", 10_000)
+    swap("[[token]]\nname = 'half'")
     assert statuses() == [401, 200], "what was right before stays in force"
     assert reloads(web) == {"success": 1, "failure": 1}
 
@@ -471,7 +437,7 @@ class Stream:
 @pytest.mark.parametrize("can_abort", [True, False])
 @pytest.mark.parametrize("now", [{}, {"shop": {"read": ["orders"]}}])
 def test_an_answer_that_goes_on_is_cut_off_when_its_token_is_gone_or_has_other_rights(
-    web: HttpApp, tokens: TokensFile, clock: Clock, now: dict[str, Any], can_abort: bool
+    web: HttpApp, tokens: TokensFile, looks: FileLooks, now: dict[str, Any], can_abort: bool
 ) -> None:
     stream = Stream(web, tokens.of("shop"))
     if not can_abort:
@@ -482,7 +448,7 @@ def test_an_answer_that_goes_on_is_cut_off_when_its_token_is_gone_or_has_other_r
         await send({"type": "http.response.body", "body": b"1", "more_body": True})
         assert (await receive())["type"] == "http.request"
         tokens.write(**now)
-        clock.look()
+        looks.look()
         with pytest.raises(CallerGoneError):
             await send({"type": "http.response.body", "body": b"2", "more_body": True})
         assert stream.aborted is can_abort
@@ -490,6 +456,20 @@ def test_an_answer_that_goes_on_is_cut_off_when_its_token_is_gone_or_has_other_r
 
     run(stream.run(app))
     assert [message.get("body") for message in stream.sent] == [None, b"1"]
+
+
+def test_no_more_input_is_read_from_a_caller_whose_token_is_gone(
+    web: HttpApp, tokens: TokensFile, looks: FileLooks
+) -> None:
+    stream = Stream(web, tokens.of("shop"))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        tokens.write()
+        looks.look()
+        assert (await receive())["type"] == "http.disconnect"
+        assert stream.aborted
+
+    run(stream.run(app))
 
 
 @pytest.mark.parametrize(
@@ -504,7 +484,7 @@ def test_an_answer_that_goes_on_is_cut_off_when_its_token_is_gone_or_has_other_r
 )
 @pytest.mark.parametrize("left", [{}, {"shop": ORDERS, "audit": {"read": ["orders"]}}], ids=["gone", "less"])
 async def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
-    web: HttpApp, tokens: TokensFile, clock: Clock, method: str, path: str, left: dict[str, Any]
+    web: HttpApp, tokens: TokensFile, looks: FileLooks, method: str, path: str, left: dict[str, Any]
 ) -> None:
     content = b'{"lookups":[{"topic":"later","partition":0}]}' if method == "POST" else None
     async with web.client() as client:
@@ -512,7 +492,7 @@ async def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
         asking = asyncio.ensure_future(client.request(method, path, headers=headers, content=content))
         await until(lambda: web.producer.waiting)
         tokens.write(**left)
-        clock.look()
+        looks.look()
         web.producer.set_topics({"orders": 3, "later": 1})
         web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
         answer = await asking
@@ -520,10 +500,11 @@ async def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
     assert "etag" not in answer.headers
     if method != "HEAD":
         assert (answer.json()["retriable"], answer.json()["written"]) == (True, "no")
+        assert "token was removed or its rights changed" in answer.json()["detail"]
 
 
 async def test_the_outcome_of_records_is_reported_though_the_token_is_gone(
-    web: HttpApp, tokens: TokensFile, clock: Clock
+    web: HttpApp, tokens: TokensFile, looks: FileLooks
 ) -> None:
     web.producer.holds_records = True
     async with web.client() as client:
@@ -531,20 +512,20 @@ async def test_the_outcome_of_records_is_reported_though_the_token_is_gone(
         asking = asyncio.ensure_future(client.post("/v1/topics/orders/records", content=ONE, headers=headers))
         await until(lambda: web.producer.waiting)
         tokens.write()
-        clock.look()
+        looks.look()
         web.producer.acknowledge(web.producer.waiting[0])
         assert (await asking).status_code == 200
 
 
 def test_an_answer_goes_on_when_the_file_changes_for_others(
-    web: HttpApp, tokens: TokensFile, clock: Clock
+    web: HttpApp, tokens: TokensFile, looks: FileLooks
 ) -> None:
     stream = Stream(web, tokens.of("shop"))
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200})
         tokens.write(shop=ORDERS)
-        clock.look()
+        looks.look()
         assert (await receive())["type"] == "http.request"
         await send({"type": "http.response.body", "body": b"1", "more_body": True})
 

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from client_core.testing import FakeCluster
 from service.__main__ import main
-from service.base.watched_file import SETTLE_MS, FileFaultError
+from service.base.watched_file import FileFaultError
+from tests.support.file_looks import FileLooks
 from tests.support.http_app import HttpApp
 from tests.support.running_server import RunningServer
 from tests.support.secured_settings import MountedSecret
@@ -140,8 +141,11 @@ def test_a_rotated_token_holds_at_once_and_the_old_one_until_the_next_look(
     token = web.app.quit_token
     assert token is not None
     mounted.swap({"token": NEXT_TOKEN})
-    token.look(0)
-    token.look(SETTLE_MS)
+    looks = FileLooks(token)
+    looks.look()
+    for _ in range(2):
+        token.close()
+        assert looks.due is None
     assert web.post(QUIT, headers=showing(TOKEN)).status_code == 401
     assert web.post(QUIT, headers=showing(NEXT_TOKEN)).status_code == 200
 
@@ -169,8 +173,7 @@ def test_a_file_that_is_wrong_later_leaves_the_old_token_in_force(
     token = web.app.quit_token
     assert token is not None
     mounted.swap({"token": ""})
-    token.look(0)
-    token.look(SETTLE_MS)
+    FileLooks(token).look()
     assert web.post(QUIT, headers=showing("")).status_code == 401
     assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from service.base.watched_file import LOOK_S, FileFaultError
+from service.base.watched_file import FileFaultError
 from service.listener.listener_tls import ListenerTls, tls_of
 from service.process.server import report_certificate
 from service.wire.asgi import respond
 from tests.support.certificates import Authority, self_signed, weak, write_pem
 from tests.support.coroutine_tests import until
+from tests.support.file_looks import FileLooks
 from tests.support.http_app import HttpApp
 from tests.support.served import Served, ended, limits, on_each_loop
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from service.wire.asgi import Receive, Scope, Send
@@ -120,7 +120,7 @@ def test_after_a_change_of_files_all_of_this_holds_too(files: Files) -> None:
     tls = files.tls()
     first = tls.context()
     files.put(files.authority.issue("localhost"))
-    Looks(tls).look()
+    FileLooks(tls).look()
     assert tls.context() is not first
     assert tls.context().options == first.options
     assert tls.context().minimum_version == first.minimum_version
@@ -259,33 +259,7 @@ async def test_an_answer_that_goes_on_slowly_is_not_cut_by_the_goodbye(files: Fi
 # -- files that change ---------------------------------------------------------------------------------------
 
 
-class Looks:
-    """A loop on which a ListenerTls looks at its files when a test says so."""
-
-    def __init__(self, tls: ListenerTls) -> None:
-        self._now_s = 0.0
-        tls.watch(self)
-
-    def time(self) -> float:
-        return self._now_s
-
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Looks:
-        assert delay_s == LOOK_S
-        self._due = callback
-        return self
-
-    def cancel(self) -> None:
-        """Nothing is due any more."""
-        self._due = lambda: None
-
-    def look(self) -> None:
-        """Looks twice, so that a change has settled."""
-        for _ in range(2):
-            self._now_s += LOOK_S
-            self._due()
-
-
-class Looked(Looks):
+class Looked(FileLooks):
     """A ListenerTls whose files are looked at when a test says so."""
 
     def __init__(self, files: Files) -> None:
@@ -340,7 +314,7 @@ async def test_the_authority_of_clients_is_reloaded_with_the_rest(files: Files) 
 
         assert await let_in() == [False, True]
         other.write_trust(files.client_ca)
-        Looks(tls).look()
+        FileLooks(tls).look()
         assert await let_in() == [True, False]
 
 
