@@ -64,6 +64,7 @@ class SimulatedDisk(CrashDisk):
         generation = self.generation
         self._world.run_until(lambda: self.generation != generation, ms)
         if self.generation != generation:
+            self._world.reach("killed within a call to the disk")
             raise KilledError
 
     def write(self, descriptor: int, data: memoryview) -> int:
@@ -74,6 +75,11 @@ class SimulatedDisk(CrashDisk):
             self._world.reach("a write was short")
             return written
         return super().write(descriptor, data)
+
+    def unlink(self, path: Path) -> None:
+        super().unlink(path)
+        if path.suffix == ".segment":
+            self._world.reach("a file of the spool was deleted")
 
     def rename(self, old: Path, new: Path) -> None:
         super().rename(old, new)

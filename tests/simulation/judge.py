@@ -102,6 +102,8 @@ class Judge:
         if path.name != "mark.json":
             return
         found = msgspec.json.decode(path.read_bytes())
+        if found["behind"]:
+            self._world.reach("a mark with topics that are behind")
         before = self._mark
         self._mark = found["done"], found["behind"]
         for sequence in self._spooled:
@@ -188,8 +190,19 @@ class Judge:
                 of_record = [(attempt, outcomes[index]) for attempt, outcomes in tries[number]]
                 self._judge_stored(value, of_record, stored.get(value, []), dead)
                 self._judge_copies(value, of_record)
+        self._note_epochs()
         self._judge_order(tries)
         self._judge_order_of_spool(stored, tries)
+
+    def _note_epochs(self) -> None:
+        epochs: dict[str, set[tuple[int | None, int | None]]] = defaultdict(set)
+        for appends in self._brokers.appends.values():
+            for append in appends:
+                epochs[append.client].add((append.producer_id, append.producer_epoch))
+        if any(len(of_client) > 1 for of_client in epochs.values()):
+            self._world.reach("a producer began a new epoch")
+        if any(client.startswith("spool") for client in epochs) and len(self._run.lives) > 1:
+            self._world.reach("a spool went on after a restart")
 
     def _judge_stored(
         self,
@@ -218,9 +231,16 @@ class Judge:
 
     def _judge_copies(self, value: bytes, tries: list[tuple[Attempt, Outcome]]) -> None:
         """Compares how often a process stored a record with how often it may have."""
-        by_client: dict[str, set[Append]] = defaultdict(set)
+        by_client: dict[str, list[Append]] = defaultdict(list)
         for append in self._brokers.appends.get(value, ()):
-            by_client[append.client].add(append._replace(offset=0) if self._plan.is_idempotent else append)
+            # The same sequence again is the same write.
+            append = append._replace(offset=0) if self._plan.is_idempotent else append
+            if append not in by_client[append.client]:
+                by_client[append.client].append(append)
+            elif append.place in self._brokers.forgot:
+                self._world.reach("stored twice, D: a broker knew the producer no more")
+            else:
+                raise SimulationError("stored twice", f"{shown(value)} under one sequence: the brokers are wrong")
         for client, appends in by_client.items():
             kind, _, number = client.partition(" ")
             if kind == "spool":

@@ -1,8 +1,8 @@
 """What a seed does: settings, topics, requests of callers, faults. Drawn as a whole before it runs.
 
-A plan is data, so a failing one can be made smaller: `without` drops faults or requests (shrink.py). Each seed
-switches on its own subset of faults and of callers' habits (swarm testing: Groce et al. 2012): what is left
-out lets the rest go further.
+A plan is data, so a failing one can be made smaller: `without` drops faults or requests (shrink.py). Each
+seed switches on its own subset of faults and of callers' habits (swarm testing: Groce et al. 2012): what is
+left out lets the rest go further.
 """
 
 from __future__ import annotations
@@ -164,10 +164,9 @@ def plan_of(seed: int) -> Plan:
         "max.in.flight.requests.per.connection": str(random.choice((5, 5, 5, 1, 2))),
         "acks": random.choice(("all",) * 12 + ("1",)),
     }
-    if kafka["acks"] == "1":
+    if kafka["acks"] == "1" or random.random() < 0.15:
         kafka["enable.idempotence"] = "false"
-    elif random.random() < 0.1:
-        kafka["enable.idempotence"] = "false"
+        kafka["max.in.flight.requests.per.connection"] = random.choice(("1", "5"))
     has_spool = random.random() < 0.7
     topics = [
         TopicPlan(
@@ -253,7 +252,7 @@ def _requests(
 
 def _faults(random: Random, *, has_spool: bool) -> list[FaultPlan]:
     kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_DISK]
-    chosen = random.sample(kinds, random.choice((0, 1, 2, 3, 4, 6)))
+    chosen = random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8)))
     faults: list[FaultPlan] = []
     for kind in sorted(chosen):
         most, longest_ms = FAULTS[kind]

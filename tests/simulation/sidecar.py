@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from client_core import KafkaProducer, LoopCompletions, RecordFailure, Written
 from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
+from client_core.events import BatchRetried, BatchSplit, Rebootstrapped
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.sender import unclosed_producers
 from client_core.producer.sender.wiring import metadata_config, network_client_config
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from client_core import CloseReport, Done, EventSink, ProducerConfig, ProducerRecord, Result
+    from client_core import CloseReport, Done, Event, EventSink, ProducerConfig, ProducerRecord, Result
     from client_core.producer.requests.pending_request import ProduceTicket
     from client_core.producer.sender.io_thread import IoThread
     from service.base.settings import Settings
@@ -142,6 +143,22 @@ class DeliveryActor:
             self._until_ms = now_ms + PAUSE_MS
         except KilledError:
             return
+
+
+class _HardStates:
+    """An EventSink that counts what makes a run worth its time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def wants(self, kind: type) -> bool:
+        return kind in (BatchRetried, BatchSplit, Rebootstrapped)
+
+    def emit(self, event: Event, /) -> None:
+        if isinstance(event, BatchRetried):
+            self._world.reach(f"a batch was sent again after {event.error.name}")
+        else:
+            self._world.reach(f"event {type(event).__name__}")
 
 
 class SimulatedProducer(KafkaProducer[Any, Any]):
@@ -258,7 +275,7 @@ class Process:
         completions = LoopCompletions()
         completions.bind(self.loop)
         slowness, notice = Slowness(clock), SnapshotNotice()
-        events = FanOut(slowness, notice)
+        events = FanOut(slowness, notice, _HardStates(world))
         self.producer = SimulatedProducer(
             world,
             brokers,
@@ -280,6 +297,7 @@ class Process:
                 clock,
                 random,
                 f"spool {number}",
+                events=FanOut(_HardStates(world)),
                 whole_requests=True,
             )
             self.spool = Spool(settings, spool_producer, clock, disk)

@@ -5,11 +5,11 @@
     world.add(actor)                        a thread, which takes turns
     world.run_until(lambda: done, 10_000)   runs until it is true, or so many milliseconds have passed
 
-An actor is a thread of the product: the event loop (one callback is a turn), an I/O thread, the writer and the
-delivery of the spool, a call in an executor. Whenever a turn ends, the seed chooses who is next among those
-that could run. Time passes only where nobody can run, so that work takes none; the seed makes an actor wait
-for a few milliseconds now and then, as a busy machine does. A thread that blocks (a slow fsync, `close`) runs
-the world itself until it can go on: `run_until` may be called in a turn.
+An actor is a thread of the product: the event loop (one callback is a turn), an I/O thread, the writer and
+the delivery of the spool, a call in an executor. Whenever a turn ends, the seed chooses who is next among
+those that could run. Time passes only where nobody can run, so that work takes none; the seed makes an actor
+wait for a few milliseconds now and then, as a busy machine does. A thread that blocks (a slow fsync, `close`)
+runs the world itself until it can go on: `run_until` may be called in a turn.
 """
 
 from __future__ import annotations
@@ -333,9 +333,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self.is_dead
 
     def die(self) -> None:
-        """Runs nothing any more: the process was killed. Its coroutines are ended, so that none is left over."""
+        """Runs nothing any more: the process was killed. Ends its coroutines, so that none is left over."""
         self.is_dead = True
-        self._ready.clear()
         for task in asyncio.all_tasks(self):
             coroutine = task.get_coro()
             for _ in range(_MOST_AWAITS_OF_AN_END):
