@@ -57,7 +57,7 @@ def _shrink(seed: int) -> int:
     if rule is None:
         print(f"seed {seed} breaks no rule")
         return 0
-    smaller = shrunk(plan, rule)
+    smaller = shrunk(plan, lambda one: rule_broken(one) == rule)
     print(*story_of(smaller), sep="\n")
     numbers = [request.number for request in smaller.requests]
     print(f"seed {seed}: {rule}; {len(smaller.faults)} faults, requests {numbers}")

@@ -232,8 +232,8 @@ class Judge:
     def _judge_copies(self, value: bytes, tries: list[tuple[Attempt, Outcome]]) -> None:
         """Compares how often a process stored a record with how often it may have."""
         by_client: dict[str, list[Append]] = defaultdict(list)
-        for append in self._brokers.appends.get(value, ()):
-            # The same sequence again is the same write.
+        for append in dict.fromkeys(self._brokers.appends.get(value, ())):
+            # The same sequence again is the same write; at the same offset it took the place of one that was lost.
             append = append._replace(offset=0) if self._plan.is_idempotent else append
             if append not in by_client[append.client]:
                 by_client[append.client].append(append)

@@ -210,7 +210,7 @@ def _requests(
     at_ms = 0
     number = 0
     total = random.choice((30, 80, 150))
-    while number < total:
+    while number < total and at_ms < BUSY_MS:
         at_ms += int(random.expovariate(total / BUSY_MS * 0.35))
         for _ in range(random.choice((1, 1, 2, 6))):
             topic = random.choice(topics)

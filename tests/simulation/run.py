@@ -274,6 +274,13 @@ class Run:
 
     def execute(self) -> Judged:
         """Runs to the end. Raises SimulationError."""
+        try:
+            return self._execute()
+        finally:
+            if self.process is not None:
+                self.process.kill()
+
+    def _execute(self) -> Judged:
         world = self.world
         for request in self.plan.requests:
             world.at(request.at_ms, lambda request=request: self._send(request, 0))
@@ -286,8 +293,6 @@ class Run:
         # Answers and acknowledgements that nobody waits for any more.
         world.run_until(lambda: False, 2_000)
         self.judge.judge()
-        assert self.process is not None
-        self.process.kill()
         return Judged(
             len(self.attempts),
             sum(len(attempt.request.records) for attempt in self.attempts),
@@ -320,8 +325,4 @@ def run(plan: Plan, *, keep: list[Run] | None = None, story: bool = False) -> Ju
         one = Run(plan, Path(folder), story=story)
         if keep is not None:
             keep.append(one)
-        try:
-            return one.execute()
-        finally:
-            if one.process is not None:
-                one.process.kill()
+        return one.execute()
