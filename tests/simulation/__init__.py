@@ -1,1 +1,1 @@
-"""A sidecar, its brokers and its callers in one deterministic simulation: `make simulate` (world.py, run.py)."""
+"""A sidecar, its brokers and its callers in one deterministic simulation: `make simulate`."""

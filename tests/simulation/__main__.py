@@ -6,8 +6,8 @@
     --shrink N       makes a failing seed smaller, and prints what is left of it
     --stop           ends at the first seed that breaks a rule
 
-Prints each broken rule with its seed, and at the end requests per CPU second and how often each hard state was
-reached, by thousand seeds. Ends with 1 if a rule was broken.
+Prints each broken rule with its seed, and at the end requests per CPU second, and how many of a thousand seeds
+reached each hard state. Ends with 1 if a rule was broken.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ def _print_summary(
     first: int, count: int, totals: Counter[str], seeds_with: Counter[str], broken: int, cpu_s: float
 ) -> None:
     print(
-        f"seeds {first} to {first + count - 1}: {totals['requests']:,} requests with {totals['records']:,} records"
-        f" judged, {totals['acknowledged']:,} records acknowledged, {totals['retries']:,} retries,"
-        f" {totals['faults']:,} faults, {totals['steps']:,} turns, {totals['simulated_s']:,} simulated seconds;"
+        f"seeds {first} to {first + count - 1}: {totals['requests']:,} requests with {totals['records']:,}"
+        f" records judged, {totals['acknowledged']:,} records acknowledged, {totals['retries']:,} retries,"
+        f" {totals['faults']:,} faults, {totals['steps']:,} turns, {totals['simulated_s']:,} simulated s;"
         f" {totals['requests'] / max(cpu_s, 0.001):.0f} requests per CPU second; {broken} seeds broke a rule"
     )
     print("seeds that reached a state, of 1,000:")

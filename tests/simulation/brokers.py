@@ -1,10 +1,10 @@
 """Brokers that replicate: the fake cluster with a log for each replica, in simulated time.
 
-    in-sync replicas    a follower that is slow, cut off or dead leaves them after REPLICA_LAG_MS, and comes back
-                        once it has caught up
+    in-sync replicas    a follower that is slow, cut off or dead leaves them after REPLICA_LAG_MS, and comes
+                        back once it has caught up
     high watermark      what all of them have; a request with acks=all is answered there, or times out
-    elections           a dead or fenced broker leads until its session ends; then an in-sync replica leads, or
-                        nobody, or (unclean) one that lacks acknowledged records
+    elections           a dead or fenced broker leads until its session ends; then an in-sync replica leads,
+                        or nobody, or (unclean) one that lacks acknowledged records
     truncation          a replica that follows another leader drops what that one does not have
     fencing             a leader that is cut off from the controller takes requests and acknowledges none
     producer state      a broker that was killed knows the last batch of each producer only
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -34,7 +35,7 @@ from client_core.testing.state import ClusterState
 from tests.simulation.network import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from client_core.testing.controller import TopicConfig
     from client_core.testing.metadata_cache import PartitionState
@@ -499,7 +500,7 @@ class ReplicatedBrokers:
         self._leaders_changed(before)
         for place in self.places():
             if self._true(place).leader is None and place[0] in self.unclean:
-                self.world.at(REPLICA_LAG_MS, lambda place=place: self._elect_uncleanly(place))
+                self.world.at(REPLICA_LAG_MS, partial(self._elect_uncleanly, place))
 
     def _elect_uncleanly(self, place: Place) -> None:
         if self._true(place).leader is not None:
@@ -574,9 +575,7 @@ class ReplicatedBrokers:
             self.rejoin(broker_id)
             self.thaw(broker_id)
 
-    def committed(
-        self, *, replica_of: Callable[[Place], Replica] | None = None
-    ) -> dict[bytes, list[tuple[Place, int]]]:
+    def committed(self) -> dict[bytes, list[tuple[Place, int]]]:
         """Returns where each value is in the logs of the present leaders."""
         found: dict[bytes, list[tuple[Place, int]]] = {}
         for place in self.places():
@@ -586,15 +585,6 @@ class ReplicatedBrokers:
             for record in self.replica(leader, place).log.records(place[1]):
                 found.setdefault(record.value or b"", []).append((place, record.offset))
         return found
-
-    def is_stored(self, value: bytes) -> bool:
-        """Returns whether any replica has a record."""
-        return any(
-            record.value == value
-            for replica in self._replicas.values()
-            for batch in replica.log.batches
-            for record in records_of(batch)
-        )
 
 
 def shown(value: bytes) -> str:

@@ -1,8 +1,8 @@
 """Callers: each request as an ASGI exchange, and what its caller knows of each record afterwards.
 
-Open loop: a request is sent when the plan says so, however many are open. `Attempt` is one try of a request. A
-try that failed, or of which nobody knows the outcome, may be followed by another, with the same Idempotency-Key
-if the request has one.
+Open loop: a request is sent when the plan says so, however many are open. `Attempt` is one try of a request.
+A try that failed, or of which nobody knows the outcome, may be followed by another, with the same
+Idempotency-Key if the request has one.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ class Attempt:
         parts = _parts(body, len(request.pauses_ms))
         self.world.tell(
             f"caller {request.caller}",
-            f"{self.name} to sidecar {self.process.number}: {request.form}, {len(request.records)} records for "
-            f"{request.topic}, key {request.records[0].key}, partition {request.records[0].partition}, timeout_ms "
-            f"{request.timeout_ms}, max_block_ms {request.max_block_ms}"
+            f"{self.name} to sidecar {self.process.number}: {request.form}, {len(request.records)} records "
+            f"for {request.topic}, key {request.records[0].key}, partition {request.records[0].partition}, "
+            f"timeout_ms {request.timeout_ms}, max_block_ms {request.max_block_ms}"
             + (", Idempotency-Key" if request.has_key else ""),
         )
         at_ms = 0
@@ -159,7 +159,7 @@ class Attempt:
             self.is_cut = True
             self._end()
 
-    def _later(self, message: Message) -> Callable[[], None]:
+    def _later(self, message: Message) -> Callable[[], object]:
         return lambda: self.process.loop.call_soon_threadsafe(self._put, message)
 
     def _put(self, message: Message) -> None:
@@ -220,7 +220,7 @@ class Attempt:
 
     def _of_lines(self, count: int) -> list[Outcome]:
         outcomes = [UNKNOWN] * count
-        *lines, rest = self.body.split(b"\n")
+        *lines, _ = self.body.split(b"\n")
         for line in lines:
             item = msgspec.json.decode(line)
             if "index" in item:

@@ -240,7 +240,9 @@ class Judge:
             elif append.place in self._brokers.forgot:
                 self._world.reach("stored twice, D: a broker knew the producer no more")
             else:
-                raise SimulationError("stored twice", f"{shown(value)} under one sequence: the brokers are wrong")
+                raise SimulationError(
+                    "stored twice", f"{shown(value)} under one sequence: the brokers are wrong"
+                )
         for client, appends in by_client.items():
             kind, _, number = client.partition(" ")
             if kind == "spool":

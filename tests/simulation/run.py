@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -185,7 +186,7 @@ class Run:
         brokers, target = self.brokers, fault.target
         link = brokers.links[target]
 
-        def ends(act: Callable[[], None]) -> None:
+        def ends(act: Callable[[], object]) -> None:
             def end() -> None:
                 self.world.tell("fault", f"{fault.kind} {target} is over")
                 act()
@@ -283,9 +284,9 @@ class Run:
     def _execute(self) -> Judged:
         world = self.world
         for request in self.plan.requests:
-            world.at(request.at_ms, lambda request=request: self._send(request, 0))
+            world.at(request.at_ms, partial(self._send, request, 0))
         for fault in self.plan.faults:
-            world.at(fault.at_ms, lambda fault=fault: self._begin(fault))
+            world.at(fault.at_ms, partial(self._begin, fault))
         world.run_until(lambda: False, _HEALED_MS)
         self._heal()
         if not world.run_until(self._is_settled, QUIET_MS):

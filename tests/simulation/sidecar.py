@@ -173,7 +173,7 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
         random: Random,
         name: str,
         *,
-        events: EventSink | None = None,
+        events: EventSink,
         **wiring: Any,
     ) -> None:
         self._world = world
@@ -183,8 +183,7 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
         self.failures: dict[bytes, list[Written]] = {}
         self.network = SimulatedNetwork(world, brokers, random, name)
         brokers.networks.append(self.network)
-        more = {} if events is None else {"events": events}
-        metadata = ProducerMetadata(metadata_config(config), random, clock, **more)
+        metadata = ProducerMetadata(metadata_config(config), random, clock, events)
         metadata.bootstrap([(HOST, FIRST_PORT + n) for n in range(len(brokers.ports))])
         settings = network_client_config(config, {HOST})
         client = NetworkClient(
@@ -193,7 +192,7 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
             settings,
             LocalNames(HOST),
             random,
-            **more,
+            events,
         )
         super().__init__(
             config,
@@ -202,7 +201,7 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
             metadata=metadata,
             client=client,
             keeps_metrics=False,
-            **more,
+            events=events,
             **wiring,
         )
         self.actor = IoActor(world, self.io_thread, self.network)
@@ -273,7 +272,7 @@ class Process:
         self.clock = clock
         self.loop = SimulatedLoop(world)
         completions = LoopCompletions()
-        completions.bind(self.loop)
+        completions.bind(self.loop.me)
         slowness, notice = Slowness(clock), SnapshotNotice()
         events = FanOut(slowness, notice, _HardStates(world))
         self.producer = SimulatedProducer(

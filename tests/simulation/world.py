@@ -73,7 +73,7 @@ class World:
         self.reached: dict[str, int] = {}
         #: What broke a rule, where it could not be raised: a task of the product would have caught it.
         self.failure: SimulationError | None = None
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._events: list[tuple[int, int, Callable[[], object]]] = []
         self._scheduled = 0
         self._actors: list[Actor] = []
         self._weights: dict[str, float] = {}
@@ -98,7 +98,7 @@ class World:
 
     # -- who runs --------------------------------------------------------------------------------------------
 
-    def at(self, delay_ms: int, act: Callable[[], None]) -> None:
+    def at(self, delay_ms: int, act: Callable[[], object]) -> None:
         """Has something happen so much later."""
         self._scheduled += 1
         heapq.heappush(self._events, (self.now_ms + max(delay_ms, 0), self._scheduled, act))
@@ -246,10 +246,14 @@ class Job:
             self.future.set_result(result)
 
 
-class SimulatedLoop(asyncio.AbstractEventLoop):
-    """asyncio's loop: callbacks in their order, one a turn, and timers by simulated time. No I/O."""
+class SimulatedLoop:
+    """asyncio's loop: callbacks in their order, one a turn, and timers by simulated time. No I/O.
+
+    It has the part of AbstractEventLoop that the product uses. `me` is itself as one.
+    """
 
     def __init__(self, world: World) -> None:
+        self.me: Final[Any] = self
         self.name = "event loop"
         self.world = world
         self.is_dead = False
@@ -266,7 +270,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         if handle.cancelled():
             return
         before = events._get_running_loop()
-        events._set_running_loop(self)
+        events._set_running_loop(self.me)
         try:
             handle._run()
         finally:
@@ -278,7 +282,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return self.world.now_ms / 1_000
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = asyncio.Handle(callback, args, self.me, context)
         if not self.is_dead:
             self._ready.append(handle)
         return handle
@@ -293,7 +297,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_at(
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = asyncio.TimerHandle(when, callback, args, self.me, context)
 
         def due() -> None:
             if not timer.cancelled() and not self.is_dead:
@@ -307,12 +311,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """It stays scheduled, and does nothing."""
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return asyncio.Future(loop=self.me)
 
     def create_task(
         self, coro: Any, *, name: Any = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        return asyncio.Task(coro, loop=self.me, name=name, context=context)
 
     def run_in_executor(self, executor: Executor | None, func: Any, *args: Any) -> asyncio.Future[Any]:
         job = Job(self, lambda: func(*args))
@@ -335,10 +339,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def die(self) -> None:
         """Runs nothing any more: the process was killed. Ends its coroutines, so that none is left over."""
         self.is_dead = True
-        for task in asyncio.all_tasks(self):
+        for task in asyncio.all_tasks(self.me):
             coroutine = task.get_coro()
             for _ in range(_MOST_AWAITS_OF_AN_END):
                 with contextlib.suppress(RuntimeError):  # it awaits something in its `finally`
-                    coroutine.close()  # type: ignore[union-attr]
+                    coroutine.close()
                     break
         self._ready.clear()
