@@ -6,8 +6,8 @@
     --shrink N       makes a failing seed smaller, and prints what is left of it
     --stop           ends at the first seed that breaks a rule
 
-Prints each broken rule with its seed, and at the end requests per CPU second, and how many of a thousand seeds
-reached each hard state. Ends with 1 if a rule was broken.
+Prints each broken rule with its seed, and at the end requests per CPU second, and how many of a thousand
+seeds reached each hard state. Ends with 1 if a rule was broken.
 """
 
 from __future__ import annotations

@@ -233,16 +233,14 @@ class Judge:
         """Compares how often a process stored a record with how often it may have."""
         by_client: dict[str, list[Append]] = defaultdict(list)
         for append in dict.fromkeys(self._brokers.appends.get(value, ())):
-            # The same sequence again is the same write; at the same offset it took the place of one that was lost.
+            # The same sequence again is the same write; at the same offset it replaced one that was lost.
             append = append._replace(offset=0) if self._plan.is_idempotent else append
             if append not in by_client[append.client]:
                 by_client[append.client].append(append)
             elif append.place in self._brokers.forgot:
                 self._world.reach("stored twice, D: a broker knew the producer no more")
             else:
-                raise SimulationError(
-                    "stored twice", f"{shown(value)} under one sequence: the brokers are wrong"
-                )
+                raise SimulationError("stored twice", f"{shown(value)} under one sequence: brokers are wrong")
         for client, appends in by_client.items():
             kind, _, number = client.partition(" ")
             if kind == "spool":
@@ -261,7 +259,7 @@ class Judge:
             else:
                 raise SimulationError(
                     "stored twice",
-                    f"{shown(value)} was stored {len(appends)} times by {client}, and asked for {allowed} times",
+                    f"{shown(value)} was stored {len(appends)} times by {client}, asked for {allowed} times",
                 )
 
     def _of_spool(
@@ -277,8 +275,8 @@ class Judge:
         if submitted > entries + len(failures):
             raise SimulationError(
                 "stored twice",
-                f"{shown(value)} was submitted {submitted} times by spool {life}; it has {entries} entries, and "
-                f"{len(failures)} failures",
+                f"{shown(value)} was submitted {submitted} times by spool {life}; it has {entries} entries "
+                f"and {len(failures)} failures",
             )
         if failures and Written.UNKNOWN in failures:
             self._world.reach("stored twice, C: the spool did not know")

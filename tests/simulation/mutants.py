@@ -1,4 +1,4 @@
-"""`python -m tests.simulation.mutants`: which of the planted faults the simulation notices, and after how many seeds.
+"""`python -m tests.simulation.mutants`: which planted faults the simulation finds, and after how many seeds.
 
     --only WORDS     mutants whose name contains these words
     --seeds N        how many seeds are run at most; 1,000 unless given

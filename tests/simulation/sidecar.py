@@ -31,9 +31,9 @@ from service.spool.spool import Spool, spool_config
 from service.watch.notice import SnapshotNotice
 from service.wire.cors import Cors
 from service.wire.errors import ErrorFormats
-from tests.simulation.brokers import FIRST_PORT, HOST
 from tests.simulation.disk import KilledError
 from tests.simulation.network import SimulatedNetwork
+from tests.simulation.replication import FIRST_PORT, HOST
 from tests.simulation.world import SimulatedClock, SimulatedLoop, SimulationError
 from tests.support.hostile_load import LocalNames
 
