@@ -1,4 +1,4 @@
-"""Brokers that replicate: what they acknowledge, keep, drop and forget. Through a producer, as a sidecar's."""
+"""Brokers that replicate: what they acknowledge, keep, drop and forget, as a producer sees it."""
 
 from __future__ import annotations
 
