@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
     partition: int = -1
     offset: int | None = None
     phase: str = ""
-    waited: bool = False
+    timestamp_ms: int = -1
 
 
 UNKNOWN: Final = Outcome("unknown")
@@ -103,8 +103,10 @@ class Attempt:
         self.request = request
         self.number = number
         self.since_ms = world.now_ms
+        self.since_wall_ms = process.clock.wall_ms()
         self.body_ms = 0
         self.answered_ms: int | None = None
+        self.answered_wall_ms = 0
         self.status: int | None = None
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = b""
@@ -187,6 +189,7 @@ class Attempt:
         self.body += message.get("body", b"")
         if not message.get("more_body", False):
             self.answered_ms = self.world.now_ms
+            self.answered_wall_ms = self.process.clock.wall_ms()
             self.world.tell(
                 f"caller {self.request.caller}", f"{self.name} is answered {self.status}: {self.body[:300]!r}"
             )
@@ -232,7 +235,7 @@ def _outcome_of(item: dict[str, Any]) -> Outcome:
     if "error" in item:
         error = item["error"]
         return Outcome("no" if error.get("written") == "no" else "unknown", phase=error.get("phase", ""))
-    return Outcome("acknowledged", item["partition"], item["offset"])
+    return Outcome("acknowledged", item["partition"], item["offset"], timestamp_ms=item["timestamp"])
 
 
 def _parts(body: bytes, count: int) -> list[bytes]:

@@ -2,6 +2,7 @@
 
     late                answered later than timeout_ms, or than max_block_ms where that was waited for
     answered            once, by whole and true JSON
+    untrue              a record has not the key, the partition or the time that it should have
     lost                an acknowledged or spooled record is not in the log, or not at its offset
     written no          a record of which that was said was stored by that process
     stored twice        more often than callers asked for it, and no rule explains it
@@ -32,9 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Container
     from pathlib import Path
 
+    from client_core.testing.partition_log import StoredRecord
     from tests.simulation.brokers import Append
     from tests.simulation.callers import Attempt, Outcome
+    from tests.simulation.plan import RecordPlan
     from tests.simulation.run import Run
+
+    #: A record's copies: the partition of each, and what is there.
+    Copies = list[tuple[tuple[str, int], StoredRecord]]
 
 #: How late an answer may be.
 _SLACK_MS: Final = 50
@@ -188,6 +194,7 @@ class Judge:
             for index, record in enumerate(tries[number][0][0].request.records):
                 value = value_of(record)
                 of_record = [(attempt, outcomes[index]) for attempt, outcomes in tries[number]]
+                self._judge_truth(record, stored.get(value, []))
                 self._judge_stored(value, of_record, stored.get(value, []), dead)
                 self._judge_copies(value, of_record)
         self._note_epochs()
@@ -208,19 +215,20 @@ class Judge:
         self,
         value: bytes,
         tries: list[tuple[Attempt, Outcome]],
-        found: list[tuple[tuple[str, int], int]],
+        found: Copies,
         dead: set[bytes],
     ) -> None:
         if self._is_excused(value):
             return
+        at = [(place, stored.offset) for place, stored in found]
         for attempt, outcome in tries:
             if outcome.what == "acknowledged":
                 self.acknowledged += 1
                 place = attempt.request.topic, outcome.partition
-                if (place, outcome.offset) not in found:
+                if (place, outcome.offset) not in at:
                     raise SimulationError(
                         "lost",
-                        f"{shown(value)} was acknowledged at {place} {outcome.offset}, and is at {found}",
+                        f"{shown(value)} was acknowledged at {place} {outcome.offset}, and is at {at}",
                     )
             elif outcome.what == "spooled":
                 self.acknowledged += 1
@@ -228,6 +236,33 @@ class Judge:
                     raise SimulationError("lost", f"{shown(value)} was spooled, and is nowhere")
                 if value in dead:
                     self._world.reach("a dead letter")
+            self._judge_time(attempt, outcome, found)
+
+    def _judge_truth(self, record: RecordPlan, found: Copies) -> None:
+        """Each copy has the key, and is in the partition, that its caller asked for."""
+        key = None if record.key is None else record.key.encode()
+        for (_, partition), stored in found:
+            if stored.key != key or record.partition not in (None, partition):
+                raise SimulationError("untrue", f"{record} was stored as {stored}")
+
+    def _judge_time(self, attempt: Attempt, outcome: Outcome, found: Copies) -> None:
+        """A record without a timestamp has the time at which it was accepted, between request and answer."""
+        if outcome.what not in ("acknowledged", "spooled") or attempt.is_replayed:
+            return
+        assert attempt.answered_ms is not None
+        since_ms, until_ms = attempt.since_wall_ms, attempt.answered_wall_ms
+        if until_ms - since_ms != attempt.answered_ms - attempt.since_ms:
+            return  # the clock jumped meanwhile
+        times_ms = [stored.timestamp_ms for _, stored in found]
+        if found and not any(since_ms <= time_ms <= until_ms for time_ms in times_ms):
+            raise SimulationError(
+                "untrue",
+                f"{attempt.name} was accepted from {since_ms} to {until_ms}, and stored of {times_ms}",
+            )
+        if outcome.what == "acknowledged" and outcome.timestamp_ms not in times_ms:
+            raise SimulationError(
+                "untrue", f"{attempt.name} was answered {outcome}, and stored of {times_ms}"
+            )
 
     def _judge_copies(self, value: bytes, tries: list[tuple[Attempt, Outcome]]) -> None:
         """Compares how often a process stored a record with how often it may have."""
@@ -318,7 +353,7 @@ class Judge:
 
     def _judge_order_of_spool(
         self,
-        stored: dict[bytes, list[tuple[tuple[str, int], int]]],
+        stored: dict[bytes, Copies],
         tries: dict[int, list[tuple[Attempt, list[Outcome]]]],
     ) -> None:
         """Compares the first copies of spooled records with the order of their numbers."""
@@ -333,14 +368,18 @@ class Judge:
         for sequence, (_, value) in sorted(self._spooled.items()):
             if self._is_excused(value) or value not in stored or value not in once:
                 continue
-            place, offset = min(stored[value])
-            by_place[place].append((sequence, offset, value))
+            place, first = min(stored[value], key=_offset_of)
+            by_place[place].append((sequence, first.offset, value))
         for place, records in by_place.items():
             for (_, before, one), (_, behind, other) in pairwise(records):
                 if before >= behind:
                     raise SimulationError(
                         "order", f"spooled {shown(other)} is at {behind} of {place}, {shown(one)} at {before}"
                     )
+
+
+def _offset_of(copy: tuple[tuple[str, int], StoredRecord]) -> int:
+    return copy[1].offset
 
 
 def _may_write(tries: list[tuple[Attempt, Outcome]], lives: Container[int]) -> int:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _ROOMS: Final = ("client_core/producer/", "service/produce/", "service/spool/", "service/admission/admission")
 #: What the simulation can't see, and why: other suites find them.
 _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
+    "offset-one-too-high": "receipts of requests are made elsewhere, see offset-of-a-shared-batch",
     "status-shows-hidden-topics": "nobody asks for the status",
     "request-metric-counts-twice": "nobody reads the metrics",
     "idempotency-replays-counted-twice": "nobody reads the metrics",

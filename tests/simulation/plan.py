@@ -104,6 +104,8 @@ class TopicPlan(NamedTuple):
     min_insync_replicas: int
     unclean: bool
     created_ms: int
+    #: When it gets one more partition; None: never.
+    grows_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ def plan_of(seed: int) -> Plan:
             random.choice((1, 2, 2)),
             random.random() < 0.05,
             0 if random.random() < 0.9 else random.randint(0, 1_500),
+            random.randint(0, BUSY_MS) if random.random() < 0.15 else None,
         )
         for name in ("orders", "payments")[: random.choice((1, 1, 2))]
     ]
@@ -218,12 +221,14 @@ def _requests(
             if form == "spool" and not has_spool:
                 form = "json"
             count = 1 if form == "octet" else random.choice((1, 1, 2, 5, 20))
-            # One key, or one partition, of all the records of a request: their order can then be compared.
-            key = random.choice((None, "k1", "k2", "k3"))
-            partition = random.randrange(topic.partitions) if key is None and random.random() < 0.3 else None
+            keys = random.choices((None, "k1", "k2", "k3"), k=random.choice((1, 1, 3)))
+            partition = None
+            if keys == [None] and random.random() < 0.4:
+                # Also the one that it does not have yet.
+                partition = random.randrange(topic.partitions + (topic.grows_ms is not None))
             sizes = (20, 60, 200, 900) if habits["large"] else (20, 60)
             records = [
-                RecordPlan(f"r{number}.{index}", key, partition, random.choice(sizes))
+                RecordPlan(f"r{number}.{index}", random.choice(keys), partition, random.choice(sizes))
                 for index in range(count)
             ]
             timeout_ms = random.choice((most_ms, 50, 200, 700, 1_500)) if habits["deadlines"] else most_ms

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from client_core.testing.metadata_cache import AliveBroker, MetadataCache
-from client_core.testing.partition_log import PartitionLog, StoredBatch, records_of
+from client_core.testing.partition_log import PartitionLog, StoredBatch, StoredRecord, records_of
 from tests.simulation.network import Link
 
 if TYPE_CHECKING:
@@ -147,10 +147,10 @@ class Replication(ABC):
         mine.fetches = False
         if follower not in self.running:
             return
-        if self.state.caches[follower].topic(place[0]) is None:
+        view = self.state.caches[follower].partition(*place)
+        if view is None:
             self._fetch_soon(follower, place, _FETCH_AGAIN_MS)
             return
-        view = self.view(follower, place)
         leader = view.leader
         if leader == follower:
             return
@@ -309,6 +309,12 @@ class Replication(ABC):
         self.state.controller.set_isr(*place, [heir])
         self._leaders_changed(before)
 
+    def add_partition(self, topic: str) -> None:
+        """A topic gets one more partition."""
+        before = self.state.controller.topic(topic)
+        if before is not None:
+            self.state.controller.add_partitions(topic, len(before.partitions) + 1)
+
     def move_leader(self, place: Place) -> None:
         """An admin moves a leader to another in-sync replica."""
         true = self._true(place)
@@ -363,15 +369,15 @@ class Replication(ABC):
             self.rejoin(broker_id)
             self.thaw(broker_id)
 
-    def committed(self) -> dict[bytes, list[tuple[Place, int]]]:
+    def committed(self) -> dict[bytes, list[tuple[Place, StoredRecord]]]:
         """Returns where each value is in the logs of the present leaders."""
-        found: dict[bytes, list[tuple[Place, int]]] = {}
+        found: dict[bytes, list[tuple[Place, StoredRecord]]] = {}
         for place in self.places():
             leader = self._true(place).leader
             if leader is None:
                 continue
             for record in self.replica(leader, place).log.records(place[1]):
-                found.setdefault(record.value or b"", []).append((place, record.offset))
+                found.setdefault(record.value or b"", []).append((place, record))
         return found
 
 

@@ -64,6 +64,8 @@ class Run:
         self.brokers = ReplicatedBrokers(self.world, Random(f"brokers {plan.seed}"))
         for topic in plan.topics:
             self.world.at(topic.created_ms, self._created(topic.name))
+            if topic.grows_ms is not None:
+                self.world.at(topic.grows_ms, partial(self.brokers.add_partition, topic.name))
         self.clock = SimulatedClock(self.world)
         self.attempts: list[Attempt] = []
         self.retries = 0

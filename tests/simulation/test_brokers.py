@@ -20,7 +20,6 @@ _SETTINGS: Final = {
     "bootstrap.servers": "10.0.0.1:9001",
     "linger.ms": "0",
     "request.timeout.ms": "300",
-    "delivery.timeout.ms": "5000",
     "retry.backoff.ms": "20",
     "retry.backoff.max.ms": "100",
     "reconnect.backoff.ms": "20",
@@ -31,7 +30,9 @@ _SETTINGS: Final = {
 class Cluster:
     """Three brokers, a topic of one partition, and a producer."""
 
-    def __init__(self, *, min_insync_replicas: int = 2, unclean: bool = False, **settings: str) -> None:
+    def __init__(
+        self, *, min_insync_replicas: int = 2, unclean: bool = False, delivery_timeout_ms: int = 5_000
+    ) -> None:
         self.world = World(1)
         self.brokers = ReplicatedBrokers(self.world, Random(1))
         config = TopicConfig(min_insync_replicas=min_insync_replicas)
@@ -39,7 +40,7 @@ class Cluster:
         self.producer = SimulatedProducer(
             self.world,
             self.brokers,
-            ProducerConfig.from_mapping({**_SETTINGS, **settings}),
+            ProducerConfig.from_mapping({**_SETTINGS, "delivery.timeout.ms": str(delivery_timeout_ms)}),
             SimulatedClock(self.world),
             Random(1),
             "client",
@@ -77,8 +78,8 @@ class Cluster:
         return self.brokers._true(PLACE).leader
 
     @property
-    def isr(self) -> tuple[int, ...]:
-        return self.brokers._true(PLACE).isr
+    def isr(self) -> list[int]:
+        return list(self.brokers._true(PLACE).isr)
 
 
 def test_a_record_is_acknowledged_when_all_in_sync_replicas_have_it() -> None:
@@ -101,10 +102,10 @@ def test_a_replica_that_is_too_slow_leaves_the_in_sync_replicas_and_returns() ->
     cluster.sent(b"a")
     cluster.brokers.slow[2] = 10 * REPLICA_LAG_MS
     assert cluster.sent(b"b").any_acknowledged
-    assert cluster.isr == (1, 3)
+    assert cluster.isr == [1, 3]
     cluster.brokers.slow.clear()
     cluster.run_for(20 * REPLICA_LAG_MS)
-    assert cluster.isr == (1, 2, 3)
+    assert cluster.isr == [1, 2, 3]
 
 
 def test_without_enough_replicas_nothing_is_acknowledged() -> None:
@@ -132,7 +133,7 @@ def test_another_replica_leads_after_the_session_of_a_dead_leader() -> None:
 
 
 def test_what_only_the_old_leader_has_is_cut_off_when_it_follows() -> None:
-    cluster = Cluster(**{"delivery.timeout.ms": "400"})
+    cluster = Cluster(delivery_timeout_ms=400)
     cluster.sent(b"a")
     cluster.brokers.isolate(LEADER)
     alone = cluster.send(b"alone")
