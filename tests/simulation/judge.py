@@ -132,12 +132,9 @@ class Judge:
             )
 
     def _is_committed(self, value: bytes) -> bool:
-        brokers = self._brokers
-        return any(
-            brokers.replica(broker_id, append.place).hw > append.offset
-            for append in brokers.appends.get(value, ())
-            for broker_id in brokers.links
-        )
+        committed_to = self._brokers.committed_to
+        appends = self._brokers.appends.get(value, ())
+        return any(append.offset < committed_to.get(append.place, 0) for append in appends)
 
     def _is_excused(self, value: bytes) -> bool:
         """Returns whether Kafka may have lost a record that it had acknowledged."""
@@ -356,7 +353,11 @@ class Judge:
         stored: dict[bytes, Copies],
         tries: dict[int, list[tuple[Attempt, list[Outcome]]]],
     ) -> None:
-        """Compares the first copies of spooled records with the order of their numbers."""
+        """Compares the first copies of spooled records with the order of their numbers.
+
+        In a topic that grows a record that is sent again may go to another partition.
+        """
+        grow = {topic.name for topic in self._plan.topics if topic.grows_ms is not None}
         once = {
             value_of(record)
             for of_request in tries.values()
@@ -365,8 +366,8 @@ class Judge:
             if record.key is not None or record.partition is not None
         }
         by_place: dict[tuple[str, int], list[tuple[int, int, bytes]]] = defaultdict(list)
-        for sequence, (_, value) in sorted(self._spooled.items()):
-            if self._is_excused(value) or value not in stored or value not in once:
+        for sequence, (topic, value) in sorted(self._spooled.items()):
+            if topic in grow or self._is_excused(value) or value not in stored or value not in once:
                 continue
             place, first = min(stored[value], key=_offset_of)
             by_place[place].append((sequence, first.offset, value))

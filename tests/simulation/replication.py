@@ -78,6 +78,8 @@ class Replication(ABC):
         self.lost_by_kafka: set[bytes] = set()
         #: Values that were cut off a log; lost where only the leader had acknowledged them.
         self.truncated: set[bytes] = set()
+        #: The highest high watermark of each partition; that of a new leader is behind it for a while.
+        self.committed_to: dict[Place, int] = {}
         #: Partitions in which a broker has forgotten batches of a producer.
         self.forgot: set[Place] = set()
         self._replicas: dict[tuple[int, Place], Replica] = {}
@@ -123,6 +125,7 @@ class Replication(ABC):
             ends = [replica.log.end_offset]
             ends += [replica.ends.get(other, 0) for other in view.isr if other != broker_id]
             replica.hw = max(replica.hw, min(ends))
+            self.committed_to[place] = max(self.committed_to.get(place, 0), replica.hw)
         self.answer_waiting(broker_id, place)
 
     # -- replication -----------------------------------------------------------------------------------------

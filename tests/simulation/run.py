@@ -125,7 +125,7 @@ class Run:
         if process is None or not process.is_alive:
             return
         if how == "sigterm":
-            process.terminate(lambda: self._ended(process, for_ms))
+            process.terminate(lambda: self._ended(process, for_ms, by_itself=True))
             return
         self.world.tell(f"sidecar {process.number}", "power cut" if how == "power cut" else "SIGKILL")
         process.kill()
@@ -136,10 +136,15 @@ class Run:
             self.disk = self._new_disk()
         self._ended(process, for_ms)
 
-    def _ended(self, process: Process, for_ms: int) -> None:
+    def _ended(self, process: Process, for_ms: int, *, by_itself: bool = False) -> None:
         for attempt in self.attempts:
-            if attempt.process is process:
-                attempt.lose()
+            if attempt.process is not process or attempt.is_over:
+                continue
+            if by_itself and attempt.body_ms < self.world.now_ms:
+                raise SimulationError(
+                    "answered", f"SIGTERM ended the sidecar before {attempt.name} was answered"
+                )
+            attempt.lose()
         self.world.at(for_ms, self._start)
 
     # -- callers ---------------------------------------------------------------------------------------------
