@@ -81,6 +81,8 @@ class ReplicatedBrokers(Replication):
         self._state = state
         #: Each append of each value: where, and by which producer id, epoch and sequence of which client.
         self.appends: dict[bytes, list[Append]] = {}
+        #: The times that brokers answered with for batches that they had already.
+        self.times_of_known_batches_ms: set[int] = set()
         self._waiting: dict[int, list[_Waiting]] = {broker_id: [] for broker_id in self.running}
 
     def wall_ms(self) -> int:
@@ -160,6 +162,8 @@ class ReplicatedBrokers(Replication):
                 error = Errors.of(partition.error_code).name
                 self.world.tell(f"broker {broker_id}", f"refuses {place[0]}-{place[1]}: {error}")
                 continue
+            if partition.log_append_time_ms >= 0:
+                self.times_of_known_batches_ms.add(partition.log_append_time_ms)
             needs[place] = self.view(broker_id, place).leader_epoch, partition.base_offset + count
             self.replicate(broker_id, place)
         waiting = _Waiting(connection, broker_id, version, correlation_id, response, needs)

@@ -12,7 +12,8 @@
 
 What explains a record that is stored more often (docs/reliability.md): A a process that was killed lost its
 keys, B its caller sent it again without a key, C the spool sent it again after a restart, D a broker that was
-killed, truncated or emptied knew the producer no more, E the producer is not idempotent.
+killed, truncated or emptied knew the producer no more, E the producer is not idempotent, F max.message.bytes
+was lowered before a stored batch came again: it is split, as in Java, and its parts are other batches.
 """
 
 from __future__ import annotations
@@ -244,9 +245,12 @@ class Judge:
 
     def _judge_time(self, attempt: Attempt, outcome: Outcome, found: Copies) -> None:
         """A record without a timestamp has the time at which it was accepted, between request and answer."""
-        if outcome.what not in ("acknowledged", "spooled") or attempt.is_replayed:
+        if (
+            outcome.what not in ("acknowledged", "spooled")
+            or attempt.is_replayed
+            or attempt.answered_ms is None
+        ):
             return
-        assert attempt.answered_ms is not None
         since_ms, until_ms = attempt.since_wall_ms, attempt.answered_wall_ms
         if until_ms - since_ms != attempt.answered_ms - attempt.since_ms:
             return  # the clock jumped meanwhile
@@ -256,7 +260,9 @@ class Judge:
                 "untrue",
                 f"{attempt.name} was accepted from {since_ms} to {until_ms}, and stored of {times_ms}",
             )
-        if outcome.what == "acknowledged" and outcome.timestamp_ms not in times_ms:
+        # A broker that knew the batch already answers with the time of the last record of it.
+        known_ms = {*times_ms, *self._brokers.times_of_known_batches_ms}
+        if outcome.what == "acknowledged" and outcome.timestamp_ms not in known_ms:
             raise SimulationError(
                 "untrue", f"{attempt.name} was answered {outcome}, and stored of {times_ms}"
             )
@@ -288,11 +294,19 @@ class Judge:
                 self._world.reach("stored twice, E: not idempotent")
             elif any(append.place in self._brokers.forgot for append in appends):
                 self._world.reach("stored twice, D: a broker knew the producer no more")
+            elif self._was_split(client, appends):
+                self._world.reach("stored twice, F: a batch was too large when it came again")
             else:
                 raise SimulationError(
                     "stored twice",
                     f"{shown(value)} was stored {len(appends)} times by {client}, asked for {allowed} times",
                 )
+
+    def _was_split(self, client: str, appends: list[Append]) -> bool:
+        """Returns whether a batch was split where these were stored: its first copy may be in the log."""
+        kind, _, number = client.partition(" ")
+        splits = self._run.lives[int(number)].hard_states.splits
+        return kind == "sidecar" and any(append.place in splits for append in appends)
 
     def _of_spool(
         self, value: bytes, tries: list[tuple[Attempt, Outcome]], life: int

@@ -21,6 +21,9 @@ BUSY_MS: Final = 4_000
 #: How long a sidecar may take for what is left, after the last fault.
 QUIET_MS: Final = 60_000
 
+#: How long faults come that come together.
+_STORM_MS: Final = 400
+
 FORMS: Final = ("json", "octet", "ndjson", "spool")
 
 #: Faults by name: how often one comes in a seed that has it, and how long it lasts.
@@ -164,6 +167,7 @@ def plan_of(seed: int) -> Plan:
         "socket.connection.setup.timeout.max.ms": "600",
         "compression.type": random.choice(("none", "none", "lz4")),
         "max.in.flight.requests.per.connection": str(random.choice((5, 5, 5, 1, 2))),
+        "retries": random.choice(("2147483647",) * 4 + ("1", "2")),
         "acks": random.choice(("all",) * 12 + ("1",)),
     }
     if kafka["acks"] == "1" or random.random() < 0.15:
@@ -259,14 +263,17 @@ def _faults(random: Random, *, has_spool: bool) -> list[FaultPlan]:
     kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_DISK]
     chosen = random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8)))
     faults: list[FaultPlan] = []
+    # In half of the seeds faults come together: one that meets another finds most.
+    storms_ms = [random.randint(0, BUSY_MS) for _ in range(random.choice((0, 0, 1, 2)))]
     for kind in sorted(chosen):
         most, longest_ms = FAULTS[kind]
         for _ in range(random.randint(1, most)):
             for_ms = random.randint(longest_ms // 10, longest_ms) if longest_ms else 0
             operation = random.choice(_OPERATIONS) if kind in ("disk eio", "disk enospc") else ""
-            faults.append(
-                FaultPlan(random.randint(0, BUSY_MS), kind, random.randint(1, 3), for_ms, operation)
-            )
+            at_ms = random.randint(0, BUSY_MS)
+            if storms_ms:
+                at_ms = min(random.choice(storms_ms) + random.randint(0, _STORM_MS), BUSY_MS)
+            faults.append(FaultPlan(at_ms, kind, random.randint(1, 3), for_ms, operation))
     return sorted(faults)
 
 

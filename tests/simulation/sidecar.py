@@ -146,10 +146,11 @@ class DeliveryActor:
 
 
 class _HardStates:
-    """An EventSink that counts what makes a run worth its time."""
+    """An EventSink that counts what makes a run worth its time, and notes where batches were split."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.splits: set[tuple[str, int]] = set()
 
     def wants(self, kind: type) -> bool:
         return kind in (BatchRetried, BatchSplit, Rebootstrapped)
@@ -157,8 +158,10 @@ class _HardStates:
     def emit(self, event: Event, /) -> None:
         if isinstance(event, BatchRetried):
             self._world.reach(f"a batch was sent again after {event.error.name}")
-        else:
-            self._world.reach(f"event {type(event).__name__}")
+            return
+        self._world.reach(f"event {type(event).__name__}")
+        if isinstance(event, BatchSplit):
+            self.splits.add((event.topic, event.partition))
 
 
 class SimulatedProducer(KafkaProducer[Any, Any]):
@@ -274,7 +277,8 @@ class Process:
         completions = LoopCompletions()
         completions.bind(self.loop.me)
         slowness, notice = Slowness(clock), SnapshotNotice()
-        events = FanOut(slowness, notice, _HardStates(world))
+        self.hard_states = _HardStates(world)
+        events = FanOut(slowness, notice, self.hard_states)
         self.producer = SimulatedProducer(
             world,
             brokers,

@@ -124,6 +124,8 @@ class World:
         if self.failure is not None:
             raise self.failure
         now_ms = self.now_ms
+        if now_ms > until_ms:
+            return False  # another thread blocked for longer, within a turn of this one
         ready: list[Actor] = []
         next_ms = until_ms
         for actor in self._actors:
