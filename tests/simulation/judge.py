@@ -234,7 +234,8 @@ class Judge:
                     raise SimulationError("lost", f"{shown(value)} was spooled, and is nowhere")
                 if value in dead:
                     self._world.reach("a dead letter")
-            self._judge_time(attempt, outcome, found)
+            if value not in dead:  # for its time, perhaps
+                self._judge_time(attempt, outcome, found)
 
     def _judge_truth(self, record: RecordPlan, found: Copies) -> None:
         """Each copy has the key, and is in the partition, that its caller asked for."""
