@@ -140,7 +140,8 @@ class Run:
         for attempt in self.attempts:
             if attempt.process is not process or attempt.is_over:
                 continue
-            if by_itself and attempt.body_ms < self.world.now_ms:
+            was_whole = max(attempt.body_ms, attempt.since_ms) < process.drained_from_ms
+            if by_itself and was_whole:
                 raise SimulationError(
                     "answered", f"SIGTERM ended the sidecar before {attempt.name} was answered"
                 )

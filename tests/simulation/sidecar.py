@@ -270,6 +270,8 @@ class Process:
         self.number = number
         self.is_alive = True
         self.is_draining = False
+        #: When SIGTERM came.
+        self.drained_from_ms = 0
         self._brokers = brokers
         self._disk = disk
         self.clock = clock
@@ -353,6 +355,7 @@ class Process:
         if self.is_draining or not self.is_alive:
             return
         self.is_draining = True
+        self.drained_from_ms = self.world.now_ms
         self.world.tell(f"sidecar {self.number}", "SIGTERM")
 
         def drain() -> None:
