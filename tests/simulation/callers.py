@@ -223,12 +223,23 @@ class Attempt:
 
     def _of_lines(self, count: int) -> list[Outcome]:
         outcomes = [UNKNOWN] * count
-        *lines, _ = self.body.split(b"\n")
-        for line in lines:
-            item = msgspec.json.decode(line)
-            if "index" in item:
-                outcomes[item["index"]] = _outcome_of(item)
+        for item in self._lines():
+            outcomes[item["index"]] = _outcome_of(item)
         return outcomes
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """Returns the lines of records; the last of the answer is a summary."""
+        *lines, _ = self.body.split(b"\n")
+        items = [msgspec.json.decode(line) for line in lines]
+        return [item for item in items if "index" in item]
+
+    @property
+    def is_in_order(self) -> bool:
+        """Returns whether the lines of a stream have the order of its records."""
+        if self.request.form != "ndjson" or self.status != 200:
+            return True
+        indices = [item["index"] for item in self._lines()]
+        return indices == list(range(len(indices)))
 
 
 def _outcome_of(item: dict[str, Any]) -> Outcome:

@@ -68,6 +68,8 @@ class Judge:
             return
         if attempt.starts != 1 or attempt.answered_ms is None:
             raise SimulationError("answered", f"{attempt.name} got {attempt.starts} answers")
+        if not attempt.is_in_order:
+            raise SimulationError("answered", f"the lines of {attempt.name} are in another order")
         request = attempt.request
         since_ms = attempt.body_ms if request.form == "ndjson" else attempt.since_ms
         took_ms = attempt.answered_ms - since_ms

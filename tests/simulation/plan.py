@@ -40,11 +40,11 @@ FAULTS: Final[Mapping[str, tuple[int, int]]] = {
     "latency": (2, 1_500),
     "refused": (2, 800),
     "cut connections": (4, 0),
-    "no right to write": (1, 600),
-    "too large": (1, 600),
+    "no right to write": (1, 2_500),
+    "too large": (1, 2_500),
     "clock jump": (2, 0),
     "sigkill": (2, 200),
-    "power cut": (2, 200),
+    "power cut": (4, 200),
     "sigterm": (1, 200),
     "slow disk": (2, 900),
     "disk eio": (3, 0),
@@ -167,12 +167,13 @@ def plan_of(seed: int) -> Plan:
         "socket.connection.setup.timeout.max.ms": "600",
         "compression.type": random.choice(("none", "none", "lz4")),
         "max.in.flight.requests.per.connection": str(random.choice((5, 5, 5, 1, 2))),
-        "retries": random.choice(("2147483647",) * 4 + ("1", "2")),
+        "retries": random.choice(("2147483647",) * 3 + ("1", "1", "2")),
         "acks": random.choice(("all",) * 12 + ("1",)),
     }
     if kafka["acks"] == "1" or random.random() < 0.15:
         kafka["enable.idempotence"] = "false"
         kafka["max.in.flight.requests.per.connection"] = random.choice(("1", "5"))
+        kafka["retries"] = random.choice(("2147483647", "0", "0", "1"))
     has_spool = random.random() < 0.7
     topics = [
         TopicPlan(
@@ -185,7 +186,10 @@ def plan_of(seed: int) -> Plan:
         )
         for name in ("orders", "payments")[: random.choice((1, 1, 2))]
     ]
-    settings = {"drain_timeout_ms": random.choice((300, 2_000)), "spool_topic_wait_ms": 3_000}
+    settings = {
+        "drain_timeout_ms": random.choice((300, 2_000)),
+        "spool_topic_wait_ms": random.choice((1_000, 3_000)),
+    }
     return Plan(
         seed,
         kafka,

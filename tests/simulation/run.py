@@ -130,8 +130,11 @@ class Run:
         self.world.tell(f"sidecar {process.number}", "power cut" if how == "power cut" else "SIGKILL")
         process.kill()
         if how == "power cut" and self.disk is not None:
-            states = list(itertools.islice(self.disk.states(), _STATES))
-            self.random.choice(states).leave()
+            if self.random.random() < 0.5:
+                self.disk.cut_power()
+            else:
+                states = list(itertools.islice(self.disk.states(), _STATES))
+                self.random.choice(states).leave()
             SpoolFolder(self._folder, sync_folder=lambda _: None).close()
             self.disk = self._new_disk()
         self._ended(process, for_ms)
