@@ -27,7 +27,7 @@ import msgspec
 from client_core import Written
 from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
-from tests.simulation.callers import value_of
+from tests.simulation.callers import UNKNOWN, value_of
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class Judge:
 
     # -- during the run --------------------------------------------------------------------------------------
 
-    def look_at_answer(self, attempt: Attempt) -> None:
-        """Judges when and how a request was answered, as soon as it is over."""
+    def look_at_answer(self, attempt: Attempt, before: Attempt | None) -> None:
+        """Judges when and how a request was answered, as soon as it is over. `before`: the try before it."""
         if attempt.is_cut:
             return
         if attempt.starts != 1 or attempt.answered_ms is None:
@@ -79,6 +79,9 @@ class Judge:
             )
         outcomes = attempt.outcomes()
         # Its time counts from the head, but nothing can be refused before the body is there.
+        known = before.outcomes() if before is not None and before.answered_ms is not None else [UNKNOWN]
+        if attempt.is_replayed and all(one.what == "no" for one in known):
+            raise SimulationError("answered", f"{attempt.name} got an answer again that said: not written")
         waits_ms = max(min(request.max_block_ms, request.timeout_ms), attempt.body_ms - since_ms) + _SLACK_MS
         waited_only = all(one.phase in ("metadata", "buffer") for one in outcomes)
         if waited_only and took_ms > waits_ms and not attempt.is_replayed:

@@ -47,12 +47,23 @@ FAULTS: Final[Mapping[str, tuple[int, int]]] = {
     "power cut": (4, 200),
     "sigterm": (1, 200),
     "slow disk": (2, 900),
-    "disk eio": (3, 0),
-    "disk enospc": (3, 0),
-    "disk short": (3, 0),
+    "disk eio": (6, 0),
+    "disk enospc": (6, 0),
+    "disk short": (6, 0),
 }
 _OF_DISK: Final = frozenset({"slow disk", "disk eio", "disk enospc", "disk short"})
-_OPERATIONS: Final = ("write", "fsync", "create", "sync_folder", "rename", "truncate", "unlink")
+_OPERATIONS: Final = (
+    "write",
+    "write",
+    "fsync",
+    "fsync",
+    "fsync",
+    "create",
+    "sync_folder",
+    "rename",
+    "truncate",
+    "unlink",
+)
 
 
 class RecordPlan(NamedTuple):

@@ -168,12 +168,23 @@ class Run:
 
     def _over(self, attempt: Attempt) -> None:
         try:
-            self.judge.look_at_answer(attempt)
+            self.judge.look_at_answer(attempt, self._before(attempt))
         except SimulationError as error:
             self.world.failure = self.world.failure or error
             return
         if any(outcome.what in ("no", "unknown") for outcome in attempt.outcomes()):
             self._perhaps_again(attempt.request, attempt.number + 1)
+
+    def _before(self, attempt: Attempt) -> Attempt | None:
+        """Returns the last earlier try of a request, if it was of the same process."""
+        if not attempt.number:
+            return None
+        earlier = [
+            other
+            for other in self.attempts
+            if other.request is attempt.request and other.number < attempt.number
+        ]
+        return earlier[-1] if earlier and earlier[-1].process is attempt.process else None
 
     def _perhaps_again(self, request: RequestPlan, number: int) -> None:
         if 0 < number <= request.retries:
