@@ -38,7 +38,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos soak lives lockstep schedules mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos simulate soak lives lockstep schedules mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -124,6 +124,7 @@ test-stress: setup java kafka-jars pipeline-jars  ## what `make test` runs, in f
 test-long: setup java kafka-jars pipeline-jars test-pipeline-killed test-lowest  ## all that is too long for every commit
 	$(PYTEST) -m long
 	@$(MAKE) --no-print-directory lockstep
+	@$(MAKE) --no-print-directory simulate
 	$(BIN)/python -m tests.upgrades.rollback
 
 check-deploy: setup java kafka-jars  ## image, charts, rules and dashboard, by the tools that will meet them: minutes
@@ -154,6 +155,9 @@ mutants-behaviour: setup java kafka-jars pipeline-jars  ## faults planted in the
 chaos: setup java kafka-jars  ## every fault under load on real brokers, for docs/reliability.md: half an hour. SEED=any, HOURS=3: combinations only
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS),--minutes 40)
 	$(BIN)/python docs/tables.py
+
+simulate: setup  ## produce and spool from the body to the brokers' logs in simulated time, faults by seed; it resumes. SEEDS=1000, SIMULATE="--shrink 7"
+	$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(SIMULATE)
 
 soak: setup  ## hours of load and trouble in compressed time: does anything grow? MINUTES=10, SEED=any
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))

@@ -76,8 +76,13 @@ class Controller:
     def alive(self) -> frozenset[int]:
         return frozenset(self._alive)
 
-    def broker_started(self, broker: AliveBroker, cache: MetadataCache) -> None:
-        """Adds a broker: it receives all metadata, rejoins its ISRs, leads partitions without a leader."""
+    def broker_started(
+        self, broker: AliveBroker, cache: MetadataCache, *, catches_up_first: bool = False
+    ) -> None:
+        """Adds a broker: it receives all metadata, rejoins its ISRs, leads partitions without a leader.
+
+        `catches_up_first`: as a real one it is in no other ISR than it was in before, until `set_isr`.
+        """
         self._known[broker.id] = broker
         self._alive.add(broker.id)
         self._listeners[broker.id] = _Listener(cache)
@@ -88,7 +93,9 @@ class Controller:
             if any(broker.id in partition.replicas for partition in topic.partitions)
         }
         for name in changed:
-            self._change_partitions(name, lambda p: self._rejoined(p, broker.id))
+            self._change_partitions(
+                name, lambda p: self._rejoined(p, broker.id, catches_up_first=catches_up_first)
+            )
         cache.update_cache(self._update(self._topics))
         self._report(changed)
 
@@ -109,8 +116,10 @@ class Controller:
             self._change_partitions(name, lambda p: self._without(p, broker_id))
         self._report(changed)
 
-    def _rejoined(self, partition: PartitionState, broker_id: int) -> PartitionState:
-        if broker_id not in partition.replicas:
+    def _rejoined(
+        self, partition: PartitionState, broker_id: int, *, catches_up_first: bool
+    ) -> PartitionState:
+        if broker_id not in (partition.isr if catches_up_first else partition.replicas):
             return partition
         isr = tuple(sorted({*partition.isr, broker_id}))
         if partition.leader is None:

@@ -249,6 +249,20 @@ class PartitionLog:
         for batch in batches:
             self._keep(batch)
 
+    def replicate(self, batches: Iterable[StoredBatch]) -> None:
+        """Adds batches of the leader's log behind the end, as a follower does, with their producers."""
+        for batch in batches:
+            self._store(batch)
+
+    def truncate(self, end_offset: int) -> None:
+        """Drops the batches from an offset on; of each producer it knows what is left of the last five."""
+        while self.batches and self.batches[-1].base_offset >= end_offset:
+            self._bytes -= len(self.batches.pop().data)
+        self._end_offset = min(self._end_offset, end_offset)
+        kept, self.batches, self._bytes = self.batches, deque(), 0
+        self._producers.clear()
+        self.replicate(kept)
+
     def forget_producers(self) -> None:
         """Drops all producer state, as a broker does after producer.id.expiration.ms."""
         self._producers.clear()

@@ -140,6 +140,19 @@ def test_a_failed_follower_leaves_the_isr_and_the_epoch_stays() -> None:
     assert cluster.partition(1) == PartitionState(1, 0, (1,), (1, 2), 1)
 
 
+def test_a_broker_that_catches_up_first_is_in_no_other_isr_than_before() -> None:
+    cluster = Cluster()
+    cluster.controller.create_topic("t", assignment=[[1, 2]])
+    cluster.controller.set_isr("t", 0, [1])
+    cluster.controller.broker_failed(2)
+    cluster.controller.broker_failed(1)
+    cache = cluster.caches[2]
+    cluster.controller.broker_started(AliveBroker(2, "h", 9002), cache, catches_up_first=True)
+    assert cluster.partition(2) == PartitionState(None, 1, (1,), (1, 2), 2), "it may lack records"
+    cluster.controller.broker_started(AliveBroker(1, "h", 9001), cluster.caches[1], catches_up_first=True)
+    assert cluster.partition(2) == PartitionState(1, 2, (1,), (1, 2), 2)
+
+
 def test_the_last_replica_in_sync_stays_so_and_leads_again_when_it_is_back() -> None:
     cluster = Cluster()
     cluster.controller.create_topic("t", assignment=[[2]])
@@ -273,6 +286,23 @@ def test_a_topic_of_log_append_time_stamps_records_and_answer() -> None:
     log = PartitionLog()
     assert _append(log, batch(b"a"), TopicConfig(log_append_time=True)) == Appended(Errors.NONE, 0, _NOW_MS)
     assert [record.timestamp_ms for record in log.records(0)] == [_NOW_MS]
+
+
+# -- replicas ------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_gets_batches_and_producers_of_the_leader_and_drops_what_is_cut_off() -> None:
+    leader, follower = PartitionLog(), PartitionLog()
+    for base in range(3):
+        _sequence(leader, base)
+    follower.replicate(leader.batches)
+    assert follower.records(0) == leader.records(0)
+    assert _sequence(follower, 1) == Appended(Errors.NONE, 1, TIMESTAMP_MS), "it knows the batch"
+    follower.truncate(1)
+    assert follower.end_offset == 1
+    assert follower.records(0) == leader.records(0)[:1]
+    assert _sequence(follower, 2).error is Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, "it knows the first alone"
+    assert _sequence(follower, 1) == Appended(Errors.NONE, 1)
 
 
 # -- idempotence ---------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""A sidecar, its brokers and its callers in one deterministic simulation: `make simulate`."""

@@ -1,0 +1,268 @@
+"""The brokers of the simulation: the fake cluster's checks and answers over replicated partitions.
+
+A request with acks=all is answered when all in-sync replicas have its records (replication.py), or times out.
+A leader that is cut off from the controller takes requests and acknowledges none. Requests are checked and
+stored by client_core/testing, as in the fake cluster. Source: ReplicaManager, DelayedProduce, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.error_codes import Errors
+from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.header import decode_request_header, encode_response_header
+from client_core.protocol.messages.produce_request import ProduceRequest
+from client_core.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
+from client_core.testing import api_versions, requests
+from client_core.testing.broker import EndConnectionError
+from client_core.testing.partition_log import PartitionLog, records_of
+from client_core.testing.sasl import SaslSession
+from client_core.testing.state import ClusterState
+from tests.simulation.replication import Place, Replication
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Connection
+    from tests.simulation.world import World
+
+_SIZE: Final = struct.Struct(">i")
+#: Where the number of records is in a batch.
+_COUNT: Final = slice(57, 61)
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A produce request with acks=all, until all that it stored is replicated."""
+
+    connection: Connection
+    broker_id: int
+    version: int
+    correlation_id: int
+    response: ProduceResponse
+    #: What is still to be replicated: the leader epoch, and the offset behind the last record.
+    needs: dict[Place, tuple[int, int]]
+    errors: dict[Place, Errors] = field(default_factory=dict)
+
+
+class Append(NamedTuple):
+    """A record that a leader stored. `client`: that which sent it."""
+
+    client: str
+    place: Place
+    offset: int
+    producer_id: int | None
+    producer_epoch: int | None
+    sequence: int | None
+
+
+class _State(ClusterState):
+    """The state of the fake cluster, with the log of the broker that answers now."""
+
+    brokers: ReplicatedBrokers
+    answering: int = 0
+
+    def log(self, topic: str, partition: int) -> PartitionLog:
+        return self.brokers.replica(self.answering, (topic, partition)).log
+
+    def wall_ms(self) -> int:
+        return self.brokers.wall_ms()
+
+
+class ReplicatedBrokers(Replication):
+    """See the module."""
+
+    def __init__(self, world: World, random: Random, count: int = 3) -> None:
+        state = _State(Random(random.random()), cluster_id="simulated")
+        state.brokers = self
+        super().__init__(world, random, state, count)
+        self._state = state
+        #: Each append of each value: where, and by which producer id, epoch and sequence of which client.
+        self.appends: dict[bytes, list[Append]] = {}
+        #: The times that brokers answered with for batches that they had already.
+        self.times_of_known_batches_ms: set[int] = set()
+        self._waiting: dict[int, list[_Waiting]] = {broker_id: [] for broker_id in self.running}
+
+    def wall_ms(self) -> int:
+        """The brokers' wall clock, which does not jump."""
+        return self.world.now_ms + 1_700_000_000_000 - 1_000_000
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def take(self, connection: Connection, payload: bytes) -> None:
+        """A broker takes a request, and answers it now or when it is replicated."""
+        broker_id = connection.broker_id
+        if broker_id not in self.running:
+            return
+        header = decode_request_header(payload)
+        api, version = header.api, header.version
+        if api is ApiKey.API_VERSIONS:
+            response, version = api_versions.answer(
+                api_versions.KAFKA_4_3, payload, version, header.body_offset
+            )
+            self._send(connection, api, version, header.correlation_id, response)
+            return
+        try:
+            request = requests.decode(header, payload)
+            places = self._places_of(broker_id, request) if isinstance(request, ProduceRequest) else {}
+            ends = {place: self.replica(broker_id, place).log.end_offset for place in places}
+            self._state.answering = broker_id
+            answer = requests.answer(self.state, broker_id, request, version, SaslSession())
+        except EndConnectionError:
+            connection.network.broker_ended(broker_id)
+            return
+        for place, end in ends.items():
+            self._note(connection, place, end)
+        if answer is None:
+            connection.network.answered(connection, None)
+        elif isinstance(request, ProduceRequest) and isinstance(answer, ProduceResponse):
+            self._stored(connection, version, header.correlation_id, request, places, answer)
+        else:
+            self._send(connection, api, version, header.correlation_id, answer)
+
+    def _places_of(self, broker_id: int, request: ProduceRequest) -> dict[Place, int]:
+        """Returns the partitions of a request, and how many records it has for each."""
+        names = self.state.caches[broker_id]
+        return {
+            (topic.name or names.name_of(topic.topic_id) or "", data.partition_index): int.from_bytes(
+                (data.records or b"")[_COUNT]
+            )
+            for topic in request.topic_data
+            for data in topic.partition_data
+        }
+
+    def _send(
+        self,
+        connection: Connection,
+        api: ApiKey,
+        version: int,
+        correlation_id: int,
+        response: requests.Response,
+    ) -> None:
+        frame = encode_response_header(api, version, correlation_id) + response.encode(version)
+        connection.network.answered(connection, _SIZE.pack(len(frame)) + frame)
+
+    def _stored(
+        self,
+        connection: Connection,
+        version: int,
+        correlation_id: int,
+        request: ProduceRequest,
+        places: dict[Place, int],
+        response: ProduceResponse,
+    ) -> None:
+        """Replicates what a request has stored; with acks=all the answer waits for that."""
+        broker_id = connection.broker_id
+        needs: dict[Place, tuple[int, int]] = {}
+        answers = [partition for topic in response.responses for partition in topic.partition_responses]
+        for (place, count), partition in zip(places.items(), answers, strict=True):
+            if partition.error_code:
+                error = Errors.of(partition.error_code).name
+                self.world.tell(f"broker {broker_id}", f"refuses {place[0]}-{place[1]}: {error}")
+                continue
+            if partition.log_append_time_ms >= 0:
+                self.times_of_known_batches_ms.add(partition.log_append_time_ms)
+            needs[place] = self.view(broker_id, place).leader_epoch, partition.base_offset + count
+            self.replicate(broker_id, place)
+        waiting = _Waiting(connection, broker_id, version, correlation_id, response, needs)
+        if request.acks != -1 or not needs:
+            self._finish(waiting)
+            return
+        self._waiting[broker_id].append(waiting)
+        self.world.at(request.timeout_ms, lambda: self._give_up(waiting))
+        for place in list(needs):
+            self.advance(broker_id, place)
+
+    def _note(self, connection: Connection, place: Place, end: int) -> None:
+        """Notes what was appended behind `end`."""
+        log = self.replica(connection.broker_id, place).log
+        if log.end_offset == end:
+            return
+        batch = log.batches[-1]
+        values = []
+        for index, record in enumerate(records_of(batch, place[1])):
+            values.append(record.value or b"")
+            self.appends.setdefault(values[-1], []).append(
+                Append(
+                    connection.network.name,
+                    place,
+                    record.offset,
+                    batch.producer_id,
+                    batch.producer_epoch,
+                    None if batch.base_sequence is None else batch.base_sequence + index,
+                )
+            )
+        if self.world.story is not None:
+            names = " ".join(shown(value) for value in values)
+            self.world.tell(
+                f"broker {connection.broker_id}",
+                f"stores {place[0]}-{place[1]} from offset {batch.base_offset}, producer {batch.producer_id} "
+                f"epoch {batch.producer_epoch} sequence {batch.base_sequence}, of {connection.network.name}: "
+                f"{names}",
+            )
+
+    # -- acknowledgements ------------------------------------------------------------------------------------
+
+    def answer_waiting(self, broker_id: int, place: Place) -> None:
+        view, replica = self.view(broker_id, place), self.replica(broker_id, place)
+        config = self.state.controller.config(place[0])
+        for waiting in list(self._waiting[broker_id]):
+            need = waiting.needs.get(place)
+            if need is None:
+                continue
+            epoch, end = need
+            if view.leader != broker_id or view.leader_epoch != epoch:
+                waiting.errors[place] = Errors.NOT_LEADER_OR_FOLLOWER
+            elif replica.hw < end:
+                continue
+            elif len(view.isr) < min(config.min_insync_replicas, len(view.replicas)):
+                waiting.errors[place] = Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            del waiting.needs[place]
+            if not waiting.needs:
+                self._finish(waiting)
+
+    def forget_waiting(self, broker_id: int) -> None:
+        self._waiting[broker_id].clear()
+
+    def _give_up(self, waiting: _Waiting) -> None:
+        if waiting not in self._waiting[waiting.broker_id]:
+            return
+        self.world.reach("a broker gave up waiting for replicas")
+        for place in waiting.needs:
+            waiting.errors[place] = Errors.REQUEST_TIMED_OUT
+        self._finish(waiting)
+
+    def _finish(self, waiting: _Waiting) -> None:
+        if waiting in self._waiting[waiting.broker_id]:
+            self._waiting[waiting.broker_id].remove(waiting)
+        response = waiting.response
+        if waiting.errors:
+            names = self.state.caches[waiting.broker_id]
+            response = response._replace(
+                responses=tuple(
+                    topic._replace(
+                        partition_responses=tuple(
+                            _failed(
+                                p,
+                                waiting.errors.get(
+                                    (topic.name or names.name_of(topic.topic_id) or "", p.partition_index)
+                                ),
+                            )
+                            for p in topic.partition_responses
+                        )
+                    )
+                    for topic in response.responses
+                )
+            )
+        self._send(waiting.connection, ApiKey.PRODUCE, waiting.version, waiting.correlation_id, response)
+
+
+def shown(value: bytes) -> str:
+    """Returns the name of a record, which its value begins with."""
+    return value.decode().strip('"').partition(" ")[0]
+
+
+def _failed(partition: PartitionProduceResponse, error: Errors | None) -> PartitionProduceResponse:
+    return partition if error is None else partition._replace(error_code=error.code, base_offset=-1)

@@ -1,0 +1,254 @@
+"""Callers: each request as an ASGI exchange, and what its caller knows of each record afterwards.
+
+Open loop: a request is sent when the plan says so, however many are open. `Attempt` is one try of a request.
+A try that failed, or of which nobody knows the outcome, may be followed by another, with the same
+Idempotency-Key if the request has one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from service.produce.idempotency import REPLAYED
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from service.wire.asgi import Message, Scope
+    from tests.simulation.plan import RecordPlan, RequestPlan
+    from tests.simulation.sidecar import Process
+    from tests.simulation.world import World
+
+_MEDIA_TYPES: Final = {
+    "json": b"application/json",
+    "spool": b"application/json",
+    "octet": b"application/octet-stream",
+    "ndjson": b"application/x-ndjson",
+}
+
+
+class Outcome(NamedTuple):
+    """What a caller knows of one record: acknowledged, spooled, no (not written), or unknown."""
+
+    what: str
+    partition: int = -1
+    offset: int | None = None
+    phase: str = ""
+    timestamp_ms: int = -1
+
+
+UNKNOWN: Final = Outcome("unknown")
+
+
+def value_of(record: RecordPlan) -> bytes:
+    """Returns the bytes of a record's value, in every form of request."""
+    return b'"%s %s"' % (record.name.encode(), b"x" * record.size)
+
+
+def body_of(request: RequestPlan) -> bytes:
+    """Returns the body of a request."""
+    if request.form == "octet":
+        return value_of(request.records[0])
+    records = []
+    for record in request.records:
+        members: dict[str, Any] = {"value": msgspec.Raw(value_of(record))}
+        if record.key is not None:
+            members["key"] = record.key
+        if record.partition is not None:
+            members["partition"] = record.partition
+        records.append(msgspec.json.encode(members))
+    if request.form == "ndjson":
+        return b"\n".join(records)
+    return b'{"records":[%s]}' % b",".join(records)
+
+
+def _scope(request: RequestPlan, body: bytes) -> Scope:
+    path = f"/v1/topics/{request.topic}/records"
+    query = f"timeout_ms={request.timeout_ms}&max_block_ms={request.max_block_ms}"
+    if request.form == "spool":
+        query += "&delivery=spool"
+    if request.form == "octet":
+        record = request.records[0]
+        query += f"&key={record.key}" if record.key is not None else ""
+        query += f"&partition={record.partition}" if record.partition is not None else ""
+    headers = [
+        (b"host", b"localhost"),
+        (b"content-type", _MEDIA_TYPES[request.form]),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    if request.has_key:
+        headers.append((b"idempotency-key", b'"key-%d"' % request.number))
+    return {
+        "type": "http",
+        "method": "POST",
+        "scheme": "http",
+        "http_version": "1.1",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": headers,
+    }
+
+
+class Attempt:
+    """One try of a request, and its answer."""
+
+    def __init__(self, world: World, process: Process, request: RequestPlan, number: int) -> None:
+        self.world = world
+        self.process = process
+        self.request = request
+        self.number = number
+        self.since_ms = world.now_ms
+        self.since_wall_ms = process.clock.wall_ms()
+        self.body_ms = 0
+        self.answered_ms: int | None = None
+        self.answered_wall_ms = 0
+        self.status: int | None = None
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body = b""
+        self.starts = 0
+        #: Its caller has cut the connection, or its process was killed.
+        self.is_cut = False
+        self.is_over = False
+        self.over: Callable[[Attempt], None] = lambda _: None
+        self._messages: deque[Message] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"r{self.request.number}" + (f" try {self.number}" if self.number else "")
+
+    def begin(self) -> None:
+        """Sends the head, and the body in its parts."""
+        request, body = self.request, body_of(self.request)
+        parts = _parts(body, len(request.pauses_ms))
+        self.world.tell(
+            f"caller {request.caller}",
+            f"{self.name} to sidecar {self.process.number}: {request.form}, {len(request.records)} records "
+            f"for {request.topic}, key {request.records[0].key}, partition {request.records[0].partition}, "
+            f"timeout_ms {request.timeout_ms}, max_block_ms {request.max_block_ms}"
+            + (", Idempotency-Key" if request.has_key else ""),
+        )
+        at_ms = 0
+        for index, part in enumerate(parts):
+            at_ms += request.pauses_ms[index]
+            message = {"type": "http.request", "body": part, "more_body": index + 1 < len(parts)}
+            if at_ms:
+                self.world.at(at_ms, self._later(message))
+            else:
+                self._messages.append(message)
+        self.body_ms = self.world.now_ms + at_ms
+        if request.leaves_after_ms is not None:
+            self.world.at(request.leaves_after_ms, self.leave)
+        self.process.ask(_scope(request, body), self._receive, self._send)
+
+    def leave(self) -> None:
+        """The caller cuts its connection."""
+        if self.is_over:
+            return
+        self.world.tell(f"caller {self.request.caller}", f"leaves {self.name}")
+        self.is_cut = True
+        self._put({"type": "http.disconnect"})
+        self._end()
+
+    def lose(self) -> None:
+        """The process was killed: the connection ends."""
+        if not self.is_over:
+            self.is_cut = True
+            self._end()
+
+    def _later(self, message: Message) -> Callable[[], object]:
+        return lambda: self.process.loop.call_soon_threadsafe(self._put, message)
+
+    def _put(self, message: Message) -> None:
+        self._messages.append(message)
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    async def _receive(self) -> Message:
+        while not self._messages:
+            self._waiting = self.process.loop.create_future()
+            await self._waiting
+        if self._messages[0]["type"] == "http.disconnect":
+            return self._messages[0]
+        return self._messages.popleft()
+
+    async def _send(self, message: Message) -> None:
+        if self.is_over:
+            return
+        if message["type"] == "http.response.start":
+            self.starts += 1
+            self.status = message["status"]
+            self.headers = list(message["headers"])
+            return
+        self.body += message.get("body", b"")
+        if not message.get("more_body", False):
+            self.answered_ms = self.world.now_ms
+            self.answered_wall_ms = self.process.clock.wall_ms()
+            self.world.tell(
+                f"caller {self.request.caller}", f"{self.name} is answered {self.status}: {self.body[:300]!r}"
+            )
+            self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.over(self)
+
+    # -- what the answer says --------------------------------------------------------------------------------
+
+    @property
+    def is_replayed(self) -> bool:
+        return REPLAYED in self.headers
+
+    def outcomes(self) -> list[Outcome]:
+        """Returns what the caller knows of each record."""
+        count = len(self.request.records)
+        if self.request.form == "ndjson" and self.status == 200:
+            return self._of_lines(count)
+        if self.answered_ms is None or self.status is None:
+            return [UNKNOWN] * count
+        document = msgspec.json.decode(self.body)
+        if self.status == 202:
+            first = document["first_sequence"]
+            return [Outcome("spooled", offset=first + index) for index in range(count)]
+        items = document.get("results")
+        if items is not None:
+            return [_outcome_of(item) for item in items]
+        return [_outcome_of({"error": document})] * count
+
+    def _of_lines(self, count: int) -> list[Outcome]:
+        outcomes = [UNKNOWN] * count
+        for item in self._lines():
+            outcomes[item["index"]] = _outcome_of(item)
+        return outcomes
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """Returns the lines of records; the last of the answer is a summary."""
+        *lines, _ = self.body.split(b"\n")
+        items = [msgspec.json.decode(line) for line in lines]
+        return [item for item in items if "index" in item]
+
+    @property
+    def is_in_order(self) -> bool:
+        """Returns whether the lines of a stream have the order of its records."""
+        if self.request.form != "ndjson" or self.status != 200:
+            return True
+        indices = [item["index"] for item in self._lines()]
+        return indices == list(range(len(indices)))
+
+
+def _outcome_of(item: dict[str, Any]) -> Outcome:
+    if "error" in item:
+        error = item["error"]
+        return Outcome("no" if error.get("written") == "no" else "unknown", phase=error.get("phase", ""))
+    return Outcome("acknowledged", item["partition"], item["offset"], timestamp_ms=item["timestamp"])
+
+
+def _parts(body: bytes, count: int) -> list[bytes]:
+    size = len(body) // count + 1
+    return [body[at : at + size] for at in range(0, size * count, size)]

@@ -1,0 +1,92 @@
+"""The spool's disk: a CrashDisk whose calls take simulated time, and fail by plan.
+
+While a slow call lasts, the other threads run on. `killed`: the calls of a process that was killed end with
+KilledError, wherever its threads are.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from tests.support.crash_disk import SHORT, CrashDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from random import Random
+
+    from tests.simulation.world import World
+
+_ERRORS = {"eio": errno.EIO, "enospc": errno.ENOSPC, "short": SHORT}
+
+
+class KilledError(BaseException):
+    """The process was killed while one of its threads was in a call."""
+
+
+class SimulatedDisk(CrashDisk):
+    """See the module."""
+
+    def __init__(self, folder: Path, world: World, random: Random, *, sync_ms: int) -> None:
+        super().__init__(folder)
+        self.folder = folder
+        self._world = world
+        self._random = random
+        #: The longest time of an fsync.
+        self.sync_ms = sync_ms
+        self.generation = 0
+        #: Called with the bytes of a file that is put into place.
+        self.renamed: Callable[[Path], None] = lambda _: None
+
+    def fail_next(self, kind: str, operation: str) -> None:
+        """The next call of this operation fails: with eio or enospc, or a write is short."""
+        if kind == "short":
+            self.fails_at = len(self.calls), SHORT
+        else:
+            self.errno = _ERRORS[kind]
+            self.fails[operation] = 1
+
+    def _look(self, operation: str) -> None:
+        if operation in ("fsync", "sync_folder") and self.sync_ms:
+            self._pass_time(self._random.randint(0, self.sync_ms))
+        before = self.fails.get(operation, 0)
+        try:
+            super()._look(operation)
+        finally:
+            if before and self.fails.get(operation, 0) < before:
+                self._world.tell("disk", f"{operation} fails")
+                self._world.reach("a call to the disk failed")
+
+    def _pass_time(self, ms: int) -> None:
+        if not ms:
+            return
+        generation = self.generation
+        self._world.run_until(lambda: self.generation != generation, ms)
+        if self.generation != generation:
+            self._world.reach("killed within a call to the disk")
+            raise KilledError
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        if self.fails_at is not None and self.fails_at[1] == SHORT:
+            self.fails_at = (len(self.calls), SHORT)
+            written = super().write(descriptor, data)
+            self.fails_at = None
+            self._world.reach("a write was short")
+            return written
+        return super().write(descriptor, data)
+
+    def unlink(self, path: Path) -> None:
+        super().unlink(path)
+        if path.suffix == ".segment":
+            self._world.reach("a file of the spool was deleted")
+
+    def rename(self, old: Path, new: Path) -> None:
+        super().rename(old, new)
+        self.renamed(new)
+
+    def kill(self) -> None:
+        """The process ends: its descriptors are closed, its calls never return."""
+        self.generation += 1
+        self.let_go()
+        self.fails.clear()

@@ -1,0 +1,410 @@
+"""The rules of a run: during it, and when all faults are over and nothing is left to do.
+
+    late                answered later than timeout_ms, or than max_block_ms where that was waited for
+    answered            once, by whole and true JSON
+    untrue              a record has not the key, the partition or the time that it should have
+    lost                an acknowledged or spooled record is not in the log, or not at its offset
+    written no          a record of which that was said was stored by that process
+    stored twice        more often than callers asked for it, and no rule explains it
+    order               acknowledged records of one partition, in the order in which they were submitted
+    mark                the spool's mark passes a record that no broker has acknowledged
+    memory              something is held when nothing is under way
+
+What explains a record that is stored more often (docs/reliability.md): A a process that was killed lost its
+keys, B its caller sent it again without a key, C the spool sent it again after a restart, D a broker that was
+killed, truncated or emptied knew the producer no more, E the producer is not idempotent, F max.message.bytes
+was lowered before a stored batch came again: it is split, as in Java, and its parts are other batches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from client_core import Written
+from service.spool.dead_letters import dead_letters_in
+from tests.simulation.brokers import shown
+from tests.simulation.callers import UNKNOWN, value_of
+from tests.simulation.world import SimulationError
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+
+    from client_core.testing.partition_log import StoredRecord
+    from tests.simulation.brokers import Append
+    from tests.simulation.callers import Attempt, Outcome
+    from tests.simulation.plan import RecordPlan
+    from tests.simulation.run import Run
+
+    #: A record's copies: the partition of each, and what is there.
+    Copies = list[tuple[tuple[str, int], StoredRecord]]
+
+#: How late an answer may be.
+_SLACK_MS: Final = 50
+
+
+class Judge:
+    """The judge of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._world = run.world
+        self._brokers = run.brokers
+        self._plan = run.plan
+        #: The value of each spooled record, by its number; and how far the mark has been looked at.
+        self._spooled: dict[int, tuple[str, bytes]] = {}
+        self._mark: tuple[int, dict[str, int]] = (1, {})
+        self.acknowledged = 0
+
+    # -- during the run --------------------------------------------------------------------------------------
+
+    def look_at_answer(self, attempt: Attempt, before: Attempt | None) -> None:
+        """Judges when and how a request was answered, as soon as it is over. `before`: the try before it."""
+        if attempt.is_cut:
+            return
+        if attempt.starts != 1 or attempt.answered_ms is None:
+            raise SimulationError("answered", f"{attempt.name} got {attempt.starts} answers")
+        if not attempt.is_in_order:
+            raise SimulationError("answered", f"the lines of {attempt.name} are in another order")
+        request = attempt.request
+        since_ms = attempt.body_ms if request.form == "ndjson" else attempt.since_ms
+        took_ms = attempt.answered_ms - since_ms
+        if took_ms > request.timeout_ms + _SLACK_MS:
+            raise SimulationError(
+                "late", f"{attempt.name} was answered after {took_ms} ms; timeout_ms is {request.timeout_ms}"
+            )
+        outcomes = attempt.outcomes()
+        # Its time counts from the head, but nothing can be refused before the body is there.
+        known = before.outcomes() if before is not None and before.answered_ms is not None else [UNKNOWN]
+        if attempt.is_replayed and all(one.what == "no" for one in known):
+            raise SimulationError("answered", f"{attempt.name} got an answer again that said: not written")
+        waits_ms = max(min(request.max_block_ms, request.timeout_ms), attempt.body_ms - since_ms) + _SLACK_MS
+        waited_only = all(one.phase in ("metadata", "buffer") for one in outcomes)
+        if waited_only and took_ms > waits_ms and not attempt.is_replayed:
+            raise SimulationError(
+                "late", f"{attempt.name} waited {took_ms} ms; max_block_ms is {request.max_block_ms}"
+            )
+        for record, outcome in zip(request.records, outcomes, strict=True):
+            if outcome.what == "spooled":
+                assert outcome.offset is not None
+                self._spooled[outcome.offset] = request.topic, value_of(record)
+                self._check_mark(outcome.offset)
+        self._note_hard_states(attempt, outcomes)
+
+    def _note_hard_states(self, attempt: Attempt, outcomes: list[Outcome]) -> None:
+        if attempt.is_replayed:
+            self._world.reach("an answer was replayed")
+            if any(outcome.what == "unknown" for outcome in outcomes):
+                self._world.reach("a key was used again while its outcome was unknown")
+        for phase in {outcome.phase for outcome in outcomes if outcome.phase}:
+            self._world.reach(f"a request failed in phase {phase}")
+        if attempt.status == 207:
+            self._world.reach("a request was acknowledged in part")
+        if attempt.status in (408, 429):
+            self._world.reach(f"a request was answered {attempt.status}")
+        if attempt.status == 503 and attempt.request.form == "spool":
+            self._world.reach("the spool refused a request")
+
+    def look_at_mark(self, path: Path) -> None:
+        """Judges a mark that is put into place."""
+        if path.name != "mark.json":
+            return
+        found = msgspec.json.decode(path.read_bytes())
+        if found["behind"]:
+            self._world.reach("a mark with topics that are behind")
+        before = self._mark
+        self._mark = found["done"], found["behind"]
+        for sequence in self._spooled:
+            if self._is_done(sequence, before):
+                continue
+            self._check_mark(sequence)
+
+    def _is_done(self, sequence: int, mark: tuple[int, dict[str, int]]) -> bool:
+        done, behind = mark
+        topic, _ = self._spooled[sequence]
+        return sequence < done and sequence < behind.get(topic, done)
+
+    def _check_mark(self, sequence: int) -> None:
+        if not self._is_done(sequence, self._mark):
+            return
+        _, value = self._spooled[sequence]
+        if not (self._is_committed(value) or self._is_excused(value) or value in self._dead_letters()):
+            raise SimulationError(
+                "mark", f"it passes {shown(value)}, number {sequence}, which is acknowledged by no broker"
+            )
+
+    def _is_committed(self, value: bytes) -> bool:
+        committed_to = self._brokers.committed_to
+        appends = self._brokers.appends.get(value, ())
+        return any(append.offset < committed_to.get(append.place, 0) for append in appends)
+
+    def _is_excused(self, value: bytes) -> bool:
+        """Returns whether Kafka may have lost a record that it had acknowledged."""
+        if value in self._brokers.lost_by_kafka:
+            return True
+        return self._plan.kafka["acks"] == "1" and value in self._brokers.truncated
+
+    def _dead_letters(self) -> set[bytes]:
+        if self._run.disk is None:
+            return set()
+        return {
+            one.entry.record.value or b""
+            for file in dead_letters_in(self._run.disk.folder)
+            for one in file.records
+            if one.entry is not None
+        }
+
+    def left(self) -> str:
+        """Returns what is under way or held yet; nothing when all is done."""
+        process = self._run.process
+        if process is None or not process.is_alive:
+            return "no sidecar runs"
+        process.check()
+        open_ones = [attempt.name for attempt in self._run.attempts if not attempt.is_over]
+        sidecar, producer = process.sidecar, process.producer
+        held = {
+            "requests that are not answered": open_ones[:5],
+            "waiting requests": sidecar.admission.requests,
+            "waiting bytes": sidecar.admission.bytes,
+            "streams": sidecar.streams.open_now,
+            "requests in progress": sidecar.http.in_progress,
+            "memory": producer._pool.total_bytes - producer._pool.available_bytes,
+            "batches": int(producer._accumulator.has_incomplete),
+            "parked": producer._parked.waiting_for_metadata + producer._parked.waiting_for_buffer,
+        }
+        if process.spool is not None:
+            held["spooled records"] = process.spool.entries
+            held["memory of the spool's producer"] = int(process.spool_producer._accumulator.has_incomplete)
+        return ", ".join(f"{what}: {much}" for what, much in held.items() if much)
+
+    # -- at the end ------------------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """Judges the logs and what is held. Raises SimulationError."""
+        left = self.left()
+        if left:
+            raise SimulationError("memory", left)
+        stored = self._brokers.committed()
+        dead = self._dead_letters()
+        tries: dict[int, list[tuple[Attempt, list[Outcome]]]] = defaultdict(list)
+        for attempt in self._run.attempts:
+            tries[attempt.request.number].append((attempt, attempt.outcomes()))
+        for number in sorted(tries):
+            for index, record in enumerate(tries[number][0][0].request.records):
+                value = value_of(record)
+                of_record = [(attempt, outcomes[index]) for attempt, outcomes in tries[number]]
+                self._judge_truth(record, stored.get(value, []))
+                self._judge_stored(value, of_record, stored.get(value, []), dead)
+                self._judge_copies(value, of_record)
+        self._note_epochs()
+        self._judge_order(tries)
+        self._judge_order_of_spool(stored, tries)
+
+    def _note_epochs(self) -> None:
+        epochs: dict[str, set[tuple[int | None, int | None]]] = defaultdict(set)
+        for appends in self._brokers.appends.values():
+            for append in appends:
+                epochs[append.client].add((append.producer_id, append.producer_epoch))
+        if any(len(of_client) > 1 for of_client in epochs.values()):
+            self._world.reach("a producer began a new epoch")
+        if any(client.startswith("spool") for client in epochs) and len(self._run.lives) > 1:
+            self._world.reach("a spool went on after a restart")
+
+    def _judge_stored(
+        self,
+        value: bytes,
+        tries: list[tuple[Attempt, Outcome]],
+        found: Copies,
+        dead: set[bytes],
+    ) -> None:
+        if self._is_excused(value):
+            return
+        at = [(place, stored.offset) for place, stored in found]
+        for attempt, outcome in tries:
+            if outcome.what == "acknowledged":
+                self.acknowledged += 1
+                place = attempt.request.topic, outcome.partition
+                if (place, outcome.offset) not in at:
+                    raise SimulationError(
+                        "lost",
+                        f"{shown(value)} was acknowledged at {place} {outcome.offset}, and is at {at}",
+                    )
+            elif outcome.what == "spooled":
+                self.acknowledged += 1
+                if not found and value not in dead:
+                    raise SimulationError("lost", f"{shown(value)} was spooled, and is nowhere")
+                if value in dead:
+                    self._world.reach("a dead letter")
+            if value not in dead:  # for its time, perhaps
+                self._judge_time(attempt, outcome, found)
+
+    def _judge_truth(self, record: RecordPlan, found: Copies) -> None:
+        """Each copy has the key, and is in the partition, that its caller asked for."""
+        key = None if record.key is None else record.key.encode()
+        for (_, partition), stored in found:
+            if stored.key != key or record.partition not in (None, partition):
+                raise SimulationError("untrue", f"{record} was stored as {stored}")
+
+    def _judge_time(self, attempt: Attempt, outcome: Outcome, found: Copies) -> None:
+        """A record without a timestamp has the time at which it was accepted, between request and answer."""
+        if (
+            outcome.what not in ("acknowledged", "spooled")
+            or attempt.is_replayed
+            or attempt.answered_ms is None
+        ):
+            return
+        since_ms, until_ms = attempt.since_wall_ms, attempt.answered_wall_ms
+        if until_ms - since_ms != attempt.answered_ms - attempt.since_ms:
+            return  # the clock jumped meanwhile
+        times_ms = [stored.timestamp_ms for _, stored in found]
+        if found and not any(since_ms <= time_ms <= until_ms for time_ms in times_ms):
+            raise SimulationError(
+                "untrue",
+                f"{attempt.name} was accepted from {since_ms} to {until_ms}, and stored of {times_ms}",
+            )
+        # A broker that knew the batch already answers with the time of the last record of it.
+        known_ms = {*times_ms, *self._brokers.times_of_known_batches_ms}
+        if outcome.what == "acknowledged" and outcome.timestamp_ms not in known_ms:
+            raise SimulationError(
+                "untrue", f"{attempt.name} was answered {outcome}, and stored of {times_ms}"
+            )
+
+    def _judge_copies(self, value: bytes, tries: list[tuple[Attempt, Outcome]]) -> None:
+        """Compares how often a process stored a record with how often it may have."""
+        by_client: dict[str, list[Append]] = defaultdict(list)
+        for append in dict.fromkeys(self._brokers.appends.get(value, ())):
+            # The same sequence again is the same write; at the same offset it replaced one that was lost.
+            append = append._replace(offset=0) if self._plan.is_idempotent else append
+            if append not in by_client[append.client]:
+                by_client[append.client].append(append)
+            elif append.place in self._brokers.forgot:
+                self._world.reach("stored twice, D: a broker knew the producer no more")
+            else:
+                raise SimulationError("stored twice", f"{shown(value)} under one sequence: brokers are wrong")
+        for client, appends in by_client.items():
+            kind, _, number = client.partition(" ")
+            if kind == "spool":
+                submitted, failures = self._of_spool(value, tries, int(number))
+                allowed = submitted - failures.count(Written.NO)
+            else:
+                allowed = _may_write(tries, (int(number),))
+            if len(appends) <= allowed:
+                continue
+            if not allowed:
+                raise SimulationError("written no", f"{shown(value)} was stored by {client}")
+            if not self._plan.is_idempotent:
+                self._world.reach("stored twice, E: not idempotent")
+            elif any(append.place in self._brokers.forgot for append in appends):
+                self._world.reach("stored twice, D: a broker knew the producer no more")
+            elif self._was_split(client, appends):
+                self._world.reach("stored twice, F: a batch was too large when it came again")
+            else:
+                raise SimulationError(
+                    "stored twice",
+                    f"{shown(value)} was stored {len(appends)} times by {client}, asked for {allowed} times",
+                )
+
+    def _was_split(self, client: str, appends: list[Append]) -> bool:
+        """Returns whether a batch was split where these were stored: its first copy may be in the log."""
+        kind, _, number = client.partition(" ")
+        splits = self._run.lives[int(number)].hard_states.splits
+        return kind == "sidecar" and any(append.place in splits for append in appends)
+
+    def _of_spool(
+        self, value: bytes, tries: list[tuple[Attempt, Outcome]], life: int
+    ) -> tuple[int, list[Written]]:
+        """Returns how often the spool of a process submitted a record, and how often it failed.
+
+        It submits each entry once, and once more after each failure.
+        """
+        producer = self._run.lives[life].spool_producer
+        submitted, failures = producer.submitted.count(value), producer.failures.get(value, [])
+        entries = _may_write(tries, range(1, life + 1))
+        if submitted > entries + len(failures):
+            raise SimulationError(
+                "stored twice",
+                f"{shown(value)} was submitted {submitted} times by spool {life}; it has {entries} entries "
+                f"and {len(failures)} failures",
+            )
+        if failures and Written.UNKNOWN in failures:
+            self._world.reach("stored twice, C: the spool did not know")
+        return submitted, failures
+
+    def _judge_order(self, tries: dict[int, list[tuple[Attempt, list[Outcome]]]]) -> None:
+        """Compares the offsets of acknowledged records with the order in which they were submitted.
+
+        Records without key and partition may go elsewhere, while the leader of theirs is lost.
+        """
+        if not self._plan.is_idempotent and self._plan.kafka["max.in.flight.requests.per.connection"] != "1":
+            return
+        for process in self._run.lives.values():
+            last: dict[tuple[str, int], tuple[int, str]] = {}
+            acknowledged: dict[bytes, tuple[tuple[str, int], int]] = {}
+            for of_request in tries.values():
+                mine = [one for one in of_request if one[0].process is process]
+                if len(mine) != 1:
+                    continue  # which of several tries was submitted when is not known
+                attempt, outcomes = mine[0]
+                for record, outcome in zip(attempt.request.records, outcomes, strict=True):
+                    is_keyed = record.key is not None or record.partition is not None
+                    if outcome.what == "acknowledged" and is_keyed and not self._is_excused(value_of(record)):
+                        assert outcome.offset is not None
+                        place = attempt.request.topic, outcome.partition
+                        acknowledged[value_of(record)] = place, outcome.offset
+            for value in process.producer.submitted:
+                known = acknowledged.get(value)
+                if known is None:
+                    continue
+                place, offset = known
+                before = last.get(place)
+                if before is not None and before[0] >= offset:
+                    raise SimulationError(
+                        "order",
+                        f"{shown(value)} is at {offset} of {place}, behind {before[1]} at {before[0]}",
+                    )
+                last[place] = offset, shown(value)
+
+    def _judge_order_of_spool(
+        self,
+        stored: dict[bytes, Copies],
+        tries: dict[int, list[tuple[Attempt, list[Outcome]]]],
+    ) -> None:
+        """Compares the first copies of spooled records with the order of their numbers.
+
+        In a topic that grows a record that is sent again may go to another partition.
+        """
+        grow = {topic.name for topic in self._plan.topics if topic.grows_ms is not None}
+        once = {
+            value_of(record)
+            for of_request in tries.values()
+            if len(of_request) == 1
+            for record in of_request[0][0].request.records
+            if record.key is not None or record.partition is not None
+        }
+        by_place: dict[tuple[str, int], list[tuple[int, int, bytes]]] = defaultdict(list)
+        for sequence, (topic, value) in sorted(self._spooled.items()):
+            if topic in grow or self._is_excused(value) or value not in stored or value not in once:
+                continue
+            place, first = min(stored[value], key=_offset_of)
+            by_place[place].append((sequence, first.offset, value))
+        for place, records in by_place.items():
+            for (_, before, one), (_, behind, other) in pairwise(records):
+                if before >= behind:
+                    raise SimulationError(
+                        "order", f"spooled {shown(other)} is at {behind} of {place}, {shown(one)} at {before}"
+                    )
+
+
+def _offset_of(copy: tuple[tuple[str, int], StoredRecord]) -> int:
+    return copy[1].offset
+
+
+def _may_write(tries: list[tuple[Attempt, Outcome]], lives: Container[int]) -> int:
+    """Returns how often these tries may write in these lives: with a key once in each."""
+    mine = [attempt for attempt, outcome in tries if attempt.process.number in lives and outcome.what != "no"]
+    with_key = {attempt.process.number for attempt in mine if attempt.request.has_key}
+    return len(with_key) + sum(not attempt.request.has_key for attempt in mine)

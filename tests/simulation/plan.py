@@ -1,0 +1,297 @@
+"""What a seed does: settings, topics, requests of callers, faults. Drawn as a whole before it runs.
+
+A plan is data, so a failing one can be made smaller: `without` drops faults or requests (shrink.py). Each
+seed switches on its own subset of faults and of callers' habits (swarm testing: Groce et al. 2012): what is
+left out lets the rest go further.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.testing.controller import TopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: How long callers send, and faults begin.
+BUSY_MS: Final = 4_000
+#: How long a sidecar may take for what is left, after the last fault.
+QUIET_MS: Final = 60_000
+
+#: How long faults come that come together.
+_STORM_MS: Final = 400
+
+FORMS: Final = ("json", "octet", "ndjson", "spool")
+
+#: Faults by name: how often one comes in a seed that has it, and how long it lasts.
+FAULTS: Final[Mapping[str, tuple[int, int]]] = {
+    "kill broker": (2, 1_500),
+    "isolate broker": (2, 1_200),
+    "slow replica": (2, 1_500),
+    "move leader": (4, 0),
+    "stale metadata": (2, 800),
+    "forget producers": (1, 0),
+    "requests vanish": (2, 900),
+    "answers vanish": (2, 900),
+    "both ways vanish": (2, 900),
+    "latency": (2, 1_500),
+    "refused": (2, 800),
+    "cut connections": (4, 0),
+    "no right to write": (1, 2_500),
+    "too large": (1, 2_500),
+    "clock jump": (2, 0),
+    "sigkill": (2, 200),
+    "power cut": (4, 200),
+    "sigterm": (1, 200),
+    "slow disk": (2, 900),
+    "disk eio": (6, 0),
+    "disk enospc": (6, 0),
+    "disk short": (6, 0),
+}
+_OF_DISK: Final = frozenset({"slow disk", "disk eio", "disk enospc", "disk short"})
+_OPERATIONS: Final = (
+    "write",
+    "write",
+    "fsync",
+    "fsync",
+    "fsync",
+    "create",
+    "sync_folder",
+    "rename",
+    "truncate",
+    "unlink",
+)
+
+
+class RecordPlan(NamedTuple):
+    """A record: its value begins with its name, so each has its own."""
+
+    name: str
+    key: str | None
+    partition: int | None
+    size: int
+
+
+class RequestPlan(NamedTuple):
+    """A request, and how its caller behaves. Times in ms; `at_ms` from the start."""
+
+    number: int
+    at_ms: int
+    caller: str
+    topic: str
+    form: str
+    records: Sequence[RecordPlan]
+    timeout_ms: int
+    max_block_ms: int
+    has_key: bool
+    #: The pauses before the parts of the body; one part and no pause: all at once.
+    pauses_ms: Sequence[int]
+    #: When the caller cuts its connection; None: never.
+    leaves_after_ms: int | None
+    #: How often it is sent again at most, and how long after its failure.
+    retries: int
+    retry_after_ms: int
+
+
+class FaultPlan(NamedTuple):
+    """A fault. `target`: a broker, or a number to choose by."""
+
+    at_ms: int
+    kind: str
+    target: int
+    for_ms: int
+    operation: str = ""
+
+    def __str__(self) -> str:
+        lasts = f" for {self.for_ms} ms" if self.for_ms else ""
+        return f"{self.kind} {self.target}{' ' + self.operation if self.operation else ''}{lasts}"
+
+
+class TopicPlan(NamedTuple):
+    """A topic. `created_ms`: when it comes to be."""
+
+    name: str
+    partitions: int
+    min_insync_replicas: int
+    unclean: bool
+    created_ms: int
+    #: When it gets one more partition; None: never.
+    grows_ms: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """See the module."""
+
+    seed: int
+    kafka: Mapping[str, str]
+    settings: Mapping[str, int]
+    has_spool: bool
+    sync_ms: int
+    topics: Sequence[TopicPlan]
+    requests: Sequence[RequestPlan]
+    faults: Sequence[FaultPlan]
+
+    def without(self, faults: Iterable[FaultPlan] = (), requests: Iterable[RequestPlan] = ()) -> Plan:
+        """Returns the plan without these."""
+        no_faults, no_requests = set(faults), {request.number for request in requests}
+        return replace(
+            self,
+            faults=[fault for fault in self.faults if fault not in no_faults],
+            requests=[request for request in self.requests if request.number not in no_requests],
+        )
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.kafka.get("enable.idempotence") != "false"
+
+    def lines(self) -> list[str]:
+        """Returns what a person reads of it."""
+        return [
+            f"kafka: {dict(self.kafka)}",
+            f"sidecar: {dict(self.settings)}, spool: {self.has_spool}, fsync: up to {self.sync_ms} ms",
+            *(f"topic: {topic}" for topic in self.topics),
+            *(f"fault at {fault.at_ms} ms: {fault}" for fault in self.faults),
+        ]
+
+
+def plan_of(seed: int) -> Plan:
+    """Draws the plan of a seed."""
+    random = Random(f"plan {seed}")
+    kafka = {
+        "bootstrap.servers": "10.0.0.1:9001",
+        "linger.ms": str(random.choice((0, 0, 0, 5))),
+        "batch.size": str(random.choice((200, 600, 2_000, 16_384))),
+        "buffer.memory": str(random.choice((20_000, 60_000, 1_000_000))),
+        "request.timeout.ms": str(random.choice((300, 1_000))),
+        "delivery.timeout.ms": str(random.choice((1_500, 3_000, 8_000))),
+        "max.block.ms": str(random.choice((500, 2_000))),
+        "retry.backoff.ms": "20",
+        "retry.backoff.max.ms": "200",
+        "reconnect.backoff.ms": "20",
+        "reconnect.backoff.max.ms": "200",
+        "metadata.max.age.ms": str(random.choice((500, 5_000, 300_000))),
+        "socket.connection.setup.timeout.ms": "300",
+        "socket.connection.setup.timeout.max.ms": "600",
+        "compression.type": random.choice(("none", "none", "lz4")),
+        "max.in.flight.requests.per.connection": str(random.choice((5, 5, 5, 1, 2))),
+        "retries": random.choice(("2147483647",) * 3 + ("1", "1", "2")),
+        "acks": random.choice(("all",) * 12 + ("1",)),
+    }
+    if kafka["acks"] == "1" or random.random() < 0.15:
+        kafka["enable.idempotence"] = "false"
+        kafka["max.in.flight.requests.per.connection"] = random.choice(("1", "5"))
+        kafka["retries"] = random.choice(("2147483647", "0", "0", "1"))
+    has_spool = random.random() < 0.7
+    topics = [
+        TopicPlan(
+            name,
+            random.choice((1, 1, 2, 3)),
+            random.choice((1, 2, 2)),
+            random.random() < 0.05,
+            0 if random.random() < 0.9 else random.randint(0, 1_500),
+            random.randint(0, BUSY_MS) if random.random() < 0.15 else None,
+        )
+        for name in ("orders", "payments")[: random.choice((1, 1, 2))]
+    ]
+    settings = {
+        "drain_timeout_ms": random.choice((300, 2_000)),
+        "spool_topic_wait_ms": random.choice((1_000, 3_000)),
+    }
+    return Plan(
+        seed,
+        kafka,
+        settings,
+        has_spool,
+        random.choice((0, 0, 2, 10)),
+        topics,
+        _requests(random, topics, kafka, has_spool=has_spool),
+        _faults(random, has_spool=has_spool),
+    )
+
+
+def _requests(
+    random: Random, topics: Sequence[TopicPlan], kafka: Mapping[str, str], *, has_spool: bool
+) -> list[RequestPlan]:
+    """Callers in bursts: several requests of the same moment are batches in flight together."""
+    habits = {
+        "form": random.choice((FORMS, ("json",), ("json", "ndjson"), ("json", "spool"), ("spool",))),
+        "slow": random.random() < 0.3,
+        "leave": random.random() < 0.3,
+        "keys": random.random() < 0.5,
+        "retry": random.random() < 0.7,
+        "deadlines": random.random() < 0.6,
+        "large": random.random() < 0.3,
+    }
+    callers = [f"c{number}" for number in range(random.choice((1, 2, 4)))]
+    most_ms, block_ms = int(kafka["delivery.timeout.ms"]), int(kafka["max.block.ms"])
+    requests: list[RequestPlan] = []
+    at_ms = 0
+    number = 0
+    total = random.choice((30, 80, 150))
+    while number < total and at_ms < BUSY_MS:
+        at_ms += int(random.expovariate(total / BUSY_MS * 0.35))
+        for _ in range(random.choice((1, 1, 2, 6))):
+            topic = random.choice(topics)
+            form = random.choice(habits["form"])  # type: ignore[arg-type]
+            if form == "spool" and not has_spool:
+                form = "json"
+            count = 1 if form == "octet" else random.choice((1, 1, 2, 5, 20))
+            keys = random.choices((None, "k1", "k2", "k3"), k=random.choice((1, 1, 3)))
+            partition = None
+            if keys == [None] and random.random() < 0.4:
+                # Also the one that it does not have yet.
+                partition = random.randrange(topic.partitions + (topic.grows_ms is not None))
+            sizes = (20, 60, 200, 900) if habits["large"] else (20, 60)
+            records = [
+                RecordPlan(f"r{number}.{index}", random.choice(keys), partition, random.choice(sizes))
+                for index in range(count)
+            ]
+            timeout_ms = random.choice((most_ms, 50, 200, 700, 1_500)) if habits["deadlines"] else most_ms
+            requests.append(
+                RequestPlan(
+                    number,
+                    at_ms,
+                    random.choice(callers),
+                    topic.name,
+                    form,
+                    records,
+                    min(timeout_ms, most_ms),
+                    random.choice((block_ms, 100, 400)) if habits["deadlines"] else block_ms,
+                    form != "ndjson" and bool(habits["keys"]) and random.random() < 0.6,
+                    [random.choice((0, 5, 60, 300)) for _ in range(random.choice((1, 2, 3)))]
+                    if habits["slow"] and random.random() < 0.3
+                    else [0],
+                    random.choice((1, 10, 60, 200)) if habits["leave"] and random.random() < 0.2 else None,
+                    random.choice((1, 2, 3)) if habits["retry"] else 0,
+                    random.choice((0, 20, 300)),
+                )
+            )
+            number += 1
+    return requests
+
+
+def _faults(random: Random, *, has_spool: bool) -> list[FaultPlan]:
+    kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_DISK]
+    chosen = random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8)))
+    faults: list[FaultPlan] = []
+    # In half of the seeds faults come together: one that meets another finds most.
+    storms_ms = [random.randint(0, BUSY_MS) for _ in range(random.choice((0, 0, 1, 2)))]
+    for kind in sorted(chosen):
+        most, longest_ms = FAULTS[kind]
+        for _ in range(random.randint(1, most)):
+            for_ms = random.randint(longest_ms // 10, longest_ms) if longest_ms else 0
+            operation = random.choice(_OPERATIONS) if kind in ("disk eio", "disk enospc") else ""
+            at_ms = random.randint(0, BUSY_MS)
+            if storms_ms:
+                at_ms = min(random.choice(storms_ms) + random.randint(0, _STORM_MS), BUSY_MS)
+            faults.append(FaultPlan(at_ms, kind, random.randint(1, 3), for_ms, operation))
+    return sorted(faults)
+
+
+def config_of(topic: TopicPlan) -> TopicConfig:
+    """Returns the settings of a topic."""
+    return TopicConfig(min_insync_replicas=topic.min_insync_replicas)

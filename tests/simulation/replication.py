@@ -1,0 +1,388 @@
+"""The partitions of a simulated cluster: their replicas, who leads them, and what happens to brokers.
+
+    in-sync replicas    a follower that is slow, cut off or dead leaves them after REPLICA_LAG_MS, and comes
+                        back once it has caught up
+    high watermark      what all of them have
+    elections           a dead or fenced broker leads until its session ends; then an in-sync replica leads,
+                        or nobody, or (unclean) one that lacks acknowledged records
+    truncation          a replica that follows another leader drops what that one does not have
+    producer state      a broker that was killed knows the last batch of each producer only
+
+Source: Partition, ReplicaFetcherThread, ReplicationControlManager, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from client_core.testing.metadata_cache import AliveBroker, MetadataCache
+from client_core.testing.partition_log import PartitionLog, StoredBatch, StoredRecord, records_of
+from tests.simulation.network import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from random import Random
+
+    from client_core.testing.controller import TopicConfig
+    from client_core.testing.metadata_cache import PartitionState
+    from client_core.testing.state import ClusterState
+    from tests.simulation.network import SimulatedNetwork
+    from tests.simulation.world import World
+
+FIRST_PORT: Final = 9_001
+HOST: Final = "10.0.0.1"
+#: How long until the controller knows that a broker has ended or is cut off; shorter than Kafka's 9 s.
+SESSION_MS: Final = 400
+#: replica.lag.time.max.ms, shorter than Kafka's 30 s.
+REPLICA_LAG_MS: Final = 600
+_FETCH_MS: Final = 3
+_FETCH_AGAIN_MS: Final = 40
+
+Place = tuple[str, int]
+
+
+class Replica:
+    """One broker's log of a partition. `hw`: the high watermark, as far as this broker knows."""
+
+    def __init__(self) -> None:
+        self.log = PartitionLog()
+        self.hw = 0
+        #: The leader epoch since which the log agrees with that leader's.
+        self.agrees_since = -1
+        #: The leader's view of its followers.
+        self.ends: dict[int, int] = {}
+        self.caught_up_ms: dict[int, int] = {}
+        self.fetches = False
+
+
+class Replication(ABC):
+    """Brokers 1..n of one cluster; every topic has a replica on each."""
+
+    def __init__(self, world: World, random: Random, state: ClusterState, count: int) -> None:
+        self.world = world
+        self.random = random
+        self.state = state
+        self.ports = {FIRST_PORT + n: n + 1 for n in range(count)}
+        self.running: set[int] = set(self.ports.values())
+        self.links = {broker_id: Link() for broker_id in self.running}
+        self.networks: list[SimulatedNetwork] = []
+        #: Brokers that neither the controller nor the others reach.
+        self.isolated: set[int] = set()
+        #: Additional time of a follower's fetches.
+        self.slow: dict[int, int] = {}
+        #: Topics whose leader may be a replica that is not in sync.
+        self.unclean: set[str] = set()
+        #: Values that brokers lost by themselves: behind an unclean election.
+        self.lost_by_kafka: set[bytes] = set()
+        #: Values that were cut off a log; lost where only the leader had acknowledged them.
+        self.truncated: set[bytes] = set()
+        #: The highest high watermark of each partition; that of a new leader is behind it for a while.
+        self.committed_to: dict[Place, int] = {}
+        #: Partitions in which a broker has forgotten batches of a producer.
+        self.forgot: set[Place] = set()
+        self._replicas: dict[tuple[int, Place], Replica] = {}
+        self._addresses = {broker: AliveBroker(broker, HOST, port) for port, broker in self.ports.items()}
+        for broker_id, address in self._addresses.items():
+            cache = self.state.caches[broker_id] = MetadataCache()
+            self.state.controller.broker_started(address, cache)
+
+    @abstractmethod
+    def answer_waiting(self, broker_id: int, place: Place) -> None:
+        """Answers the requests to a leader that wait for what its replica has now, or for its reign."""
+
+    @abstractmethod
+    def forget_waiting(self, broker_id: int) -> None:
+        """Drops the requests to a broker: it was killed."""
+
+    def create_topic(self, name: str, partitions: int, config: TopicConfig, *, unclean: bool) -> None:
+        count = len(self.ports)
+        self.state.controller.create_topic(
+            name, partitions=partitions, replication_factor=count, config=config
+        )
+        if unclean:
+            self.unclean.add(name)
+
+    def replica(self, broker_id: int, place: Place) -> Replica:
+        found = self._replicas.get((broker_id, place))
+        if found is None:
+            found = self._replicas[broker_id, place] = Replica()
+        return found
+
+    def view(self, broker_id: int, place: Place) -> PartitionState:
+        state = self.state.caches[broker_id].partition(*place)
+        assert state is not None
+        return state
+
+    def advance(self, broker_id: int, place: Place) -> None:
+        """Moves a leader's high watermark, and answers what waited for it."""
+        if self.state.caches[broker_id].partition(*place) is None:
+            return  # its metadata is old: it knows of no such topic
+        view = self.view(broker_id, place)
+        replica = self.replica(broker_id, place)
+        if view.leader == broker_id:
+            ends = [replica.log.end_offset]
+            ends += [replica.ends.get(other, 0) for other in view.isr if other != broker_id]
+            replica.hw = max(replica.hw, min(ends))
+            self.committed_to[place] = max(self.committed_to.get(place, 0), replica.hw)
+        self.answer_waiting(broker_id, place)
+
+    # -- replication -----------------------------------------------------------------------------------------
+
+    def replicate(self, leader: int, place: Place) -> None:
+        """Has the followers fetch, and looks later whether they have."""
+        for follower in self.ports.values():
+            if follower != leader:
+                self._fetch_soon(follower, place, _FETCH_MS)
+        end = self.replica(leader, place).log.end_offset
+        self.world.at(REPLICA_LAG_MS, lambda: self._shrink(leader, place, end))
+
+    def _fetch_soon(self, follower: int, place: Place, ms: int) -> None:
+        replica = self.replica(follower, place)
+        if not replica.fetches:
+            replica.fetches = True
+            slow_ms = self.slow.get(follower, 0)
+            self.world.at(self.random.randint(0, ms) + slow_ms, lambda: self._fetch(follower, place))
+
+    def _fetch(self, follower: int, place: Place) -> None:
+        mine = self.replica(follower, place)
+        mine.fetches = False
+        if follower not in self.running:
+            return
+        view = self.state.caches[follower].partition(*place)
+        if view is None:
+            self._fetch_soon(follower, place, _FETCH_AGAIN_MS)
+            return
+        leader = view.leader
+        if leader == follower:
+            return
+        if leader is None or not self._reach(leader, follower):
+            self._fetch_soon(follower, place, _FETCH_AGAIN_MS)
+            return
+        of_leader = self.state.caches[leader].partition(*place)
+        if of_leader is None or of_leader.leader != leader or of_leader.leader_epoch != view.leader_epoch:
+            self._fetch_soon(follower, place, _FETCH_AGAIN_MS)
+            return
+        theirs = self.replica(leader, place)
+        if mine.agrees_since != view.leader_epoch:
+            self._truncate(follower, place, theirs)
+            mine.agrees_since = view.leader_epoch
+        new = [batch for batch in theirs.log.batches if batch.base_offset >= mine.log.end_offset]
+        mine.log.replicate(new)
+        mine.hw = min(theirs.hw, mine.log.end_offset)
+        theirs.ends[follower] = mine.log.end_offset
+        if follower not in of_leader.isr and mine.log.end_offset >= theirs.hw:
+            self._grow(leader, follower, place)
+        self.advance(leader, place)
+
+    def _reach(self, one: int, other: int) -> bool:
+        return {one, other} <= self.running and not {one, other} & self.isolated
+
+    def _truncate(self, follower: int, place: Place, theirs: Replica) -> None:
+        """Drops what the leader does not have."""
+        mine = self.replica(follower, place)
+        agreed = 0
+        for own, leaders in zip(mine.log.batches, theirs.log.batches, strict=False):
+            if own != leaders:
+                break
+            agreed = own.base_offset + own.record_count
+        dropped = [batch for batch in mine.log.batches if batch.base_offset >= agreed]
+        if not dropped:
+            return
+        self.world.reach("a replica was truncated")
+        self.forgot.add(place)
+        self.truncated.update(_values(dropped))
+        self.world.tell(f"broker {follower}", f"truncates {place[0]}-{place[1]} to offset {agreed}")
+        mine.log.truncate(agreed)
+        mine.hw = min(mine.hw, agreed)
+
+    def _shrink(self, leader: int, place: Place, end: int) -> None:
+        """Takes followers out of the in-sync replicas that have not come to `end` in time."""
+        if leader not in self.running or leader in self.isolated:
+            return
+        view = self.view(leader, place)
+        replica = self.replica(leader, place)
+        if view.leader != leader or self._true(place).leader != leader:
+            return
+        late = [other for other in view.isr if other != leader and replica.ends.get(other, 0) < end]
+        if not late:
+            return
+        self.world.reach("the in-sync replicas shrank")
+        self.world.tell(f"broker {leader}", f"{place[0]}-{place[1]}: {late} are not in sync")
+        self.state.controller.set_isr(*place, [other for other in view.isr if other not in late])
+        self.advance(leader, place)
+
+    def _grow(self, leader: int, follower: int, place: Place) -> None:
+        true = self._true(place)
+        if true.leader != leader or {leader, follower} & self.isolated or follower not in self._alive:
+            return
+        self.world.tell(f"broker {leader}", f"{place[0]}-{place[1]}: broker {follower} is in sync again")
+        self.state.controller.set_isr(*place, sorted({*true.isr, follower}))
+
+    @property
+    def _alive(self) -> frozenset[int]:
+        return self.state.controller.alive
+
+    def _true(self, place: Place) -> PartitionState:
+        topic = self.state.controller.topic(place[0])
+        assert topic is not None
+        return topic.partitions[place[1]]
+
+    def places(self) -> Iterator[Place]:
+        """Yields each partition."""
+        for name in sorted(self.state.caches[1].topic_names):
+            topic = self.state.controller.topic(name)
+            for number in range(len(topic.partitions) if topic is not None else 0):
+                yield name, number
+
+    # -- brokers that end and return -------------------------------------------------------------------------
+
+    def kill(self, broker_id: int) -> None:
+        """A broker ends at once. Its files stay; its session ends later."""
+        if broker_id not in self.running:
+            return
+        self.running.discard(broker_id)
+        self.forget_waiting(broker_id)
+        for network in self.networks:
+            network.broker_ended(broker_id)
+        self.world.at(SESSION_MS, lambda: self._session_over(broker_id))
+
+    def start(self, broker_id: int) -> None:
+        """A broker starts again: of each producer it knows the last batch."""
+        if broker_id in self.running:
+            return
+        self.running.add(broker_id)
+        for place in self.places():
+            replica = self.replica(broker_id, place)
+            replica.log.recover_producers()
+            replica.agrees_since = -1
+            self.forgot.add(place)
+        self._join(broker_id)
+
+    def isolate(self, broker_id: int) -> None:
+        """Cuts a broker off from the controller and the others; clients still reach it."""
+        if broker_id in self.isolated or broker_id not in self.running:
+            return
+        self.isolated.add(broker_id)
+        self.state.controller.freeze(broker_id)
+        self.world.at(SESSION_MS, lambda: self._session_over(broker_id))
+
+    def rejoin(self, broker_id: int) -> None:
+        """Ends `isolate`."""
+        if broker_id in self.isolated:
+            self.isolated.discard(broker_id)
+            self.state.controller.thaw(broker_id)
+            if broker_id in self.running:
+                self._join(broker_id)
+
+    def _join(self, broker_id: int) -> None:
+        before = self._leaders()
+        cache = self.state.caches[broker_id]
+        self.state.controller.broker_started(self._addresses[broker_id], cache, catches_up_first=True)
+        self._leaders_changed(before)
+
+    def _session_over(self, broker_id: int) -> None:
+        if (broker_id in self.running and broker_id not in self.isolated) or broker_id not in self._alive:
+            return
+        before = self._leaders()
+        self.world.reach("a leader was fenced" if broker_id in self.running else "a broker's session ended")
+        self.state.controller.broker_failed(broker_id)
+        self._leaders_changed(before)
+        for place in self.places():
+            if self._true(place).leader is None and place[0] in self.unclean:
+                self.world.at(REPLICA_LAG_MS, partial(self._elect_uncleanly, place))
+
+    def _elect_uncleanly(self, place: Place) -> None:
+        if self._true(place).leader is not None:
+            return
+        able = sorted(self.running & self._alive - self.isolated)
+        if not able:
+            return
+        heir = self.random.choice(able)
+        before = self._leaders()
+        kept = set(map(id, self.replica(heir, place).log.batches))
+        for broker_id in self.ports.values():
+            replica = self.replica(broker_id, place)
+            lost = [batch for batch in replica.log.batches if id(batch) not in kept]
+            self.lost_by_kafka.update(_values(lost))
+        self.world.reach("an unclean leader was elected")
+        self.world.tell("controller", f"{place[0]}-{place[1]}: broker {heir} leads, though it is not in sync")
+        self.state.controller.move_leader(*place, heir)
+        self.state.controller.set_isr(*place, [heir])
+        self._leaders_changed(before)
+
+    def add_partition(self, topic: str) -> None:
+        """A topic gets one more partition."""
+        before = self.state.controller.topic(topic)
+        if before is not None:
+            self.state.controller.add_partitions(topic, len(before.partitions) + 1)
+
+    def move_leader(self, place: Place) -> None:
+        """An admin moves a leader to another in-sync replica."""
+        true = self._true(place)
+        others = [b for b in true.isr if b != true.leader and b in self.running and b not in self.isolated]
+        if not others:
+            return
+        before = self._leaders()
+        self.state.controller.move_leader(*place, self.random.choice(others))
+        self._leaders_changed(before)
+
+    def _leaders(self) -> dict[Place, PartitionState]:
+        return {place: self._true(place) for place in self.places()}
+
+    def _leaders_changed(self, before: dict[Place, PartitionState]) -> None:
+        """Begins the reign of new leaders, as far as they and the old ones know of it."""
+        for place, state in before.items():
+            true = self._true(place)
+            if true.leader_epoch != state.leader_epoch:
+                self.world.tell("controller", f"{place[0]}-{place[1]}: leader {true.leader}, isr {true.isr}")
+                if true.leader is not None:
+                    self.replica(true.leader, place).ends.clear()
+                    self.replicate(true.leader, place)
+            for broker_id in sorted(self.running):
+                self.advance(broker_id, place)
+                self._fetch_soon(broker_id, place, _FETCH_MS)
+
+    def thaw(self, broker_id: int) -> None:
+        """A broker whose metadata was old gets what it has missed."""
+        if broker_id in self.isolated:
+            return
+        self.state.controller.thaw(broker_id)
+        for place in self.places():
+            self.advance(broker_id, place)
+            self._fetch_soon(broker_id, place, _FETCH_MS)
+
+    def forget_producers(self) -> None:
+        """All brokers forget all producers, as after producer.id.expiration.ms."""
+        for (_, place), replica in self._replicas.items():
+            replica.log.forget_producers()
+            self.forgot.add(place)
+
+    # -- for the judge ---------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Ends all faults."""
+        for link in self.links.values():
+            link.heal()
+        self.slow.clear()
+        self.state.unwritable.clear()
+        for broker_id in self.ports.values():
+            self.start(broker_id)
+            self.rejoin(broker_id)
+            self.thaw(broker_id)
+
+    def committed(self) -> dict[bytes, list[tuple[Place, StoredRecord]]]:
+        """Returns where each value is in the logs of the present leaders."""
+        found: dict[bytes, list[tuple[Place, StoredRecord]]] = {}
+        for place in self.places():
+            leader = self._true(place).leader
+            if leader is None:
+                continue
+            for record in self.replica(leader, place).log.records(place[1]):
+                found.setdefault(record.value or b"", []).append((place, record))
+        return found
+
+
+def _values(batches: Sequence[StoredBatch]) -> Iterator[bytes]:
+    return (record.value or b"" for batch in batches for record in records_of(batch))

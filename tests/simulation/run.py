@@ -1,0 +1,351 @@
+"""Runs the plan of a seed, and judges it.
+
+    outcome = run(plan_of(7))       Outcome: what was judged, which hard states were reached
+                                    raises SimulationError where a rule is broken
+
+The same plan runs in the same way each time: all randomness is the seed's, all time is simulated, all threads
+take turns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from client_core.testing.controller import TopicConfig
+from service.base.settings import Settings
+from service.base.settings_sources import SettingsError
+from service.spool.folder import SpoolFolder
+from tests.simulation.brokers import ReplicatedBrokers
+from tests.simulation.callers import Attempt
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.judge import Judge
+from tests.simulation.plan import BUSY_MS, QUIET_MS, config_of
+from tests.simulation.sidecar import Process
+from tests.simulation.world import SimulatedClock, SimulationError, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.plan import FaultPlan, Plan, RequestPlan
+
+#: The last fault has ended by then.
+_HEALED_MS: Final = BUSY_MS + 2_500
+_START_AGAIN_MS: Final = 200
+_SHORTEST_RETRY_MS: Final = 1
+#: Of the states that a file system may leave after a power cut, how many are looked at.
+_STATES: Final = 12
+
+
+class Judged(NamedTuple):
+    """What a run has judged."""
+
+    requests: int
+    records: int
+    acknowledged: int
+    retries: int
+    faults: int
+    steps: int
+    simulated_ms: int
+    reached: dict[str, int]
+
+
+class Run:
+    """One plan in its world."""
+
+    def __init__(self, plan: Plan, folder: Path, *, story: bool = False) -> None:
+        self.plan = plan
+        self.world = World(plan.seed, story=story)
+        self.random = Random(f"run {plan.seed}")
+        self.brokers = ReplicatedBrokers(self.world, Random(f"brokers {plan.seed}"))
+        for topic in plan.topics:
+            self.world.at(topic.created_ms, self._created(topic.name))
+            if topic.grows_ms is not None:
+                self.world.at(topic.grows_ms, partial(self.brokers.add_partition, topic.name))
+        self.clock = SimulatedClock(self.world)
+        self.attempts: list[Attempt] = []
+        self.retries = 0
+        self._folder = folder / "spool"
+        more: dict[str, Any] = {"spool_folder": str(self._folder)} if plan.has_spool else {}
+        self.settings = Settings.model_validate({"kafka": dict(plan.kafka), **plan.settings, **more})
+        self.disk: SimulatedDisk | None = None
+        if plan.has_spool:
+            SpoolFolder(self._folder, sync_folder=lambda _: None).close()
+            self.disk = self._new_disk()
+        self.judge = Judge(self)
+        self.process: Process | None = None
+        self.processes = 0
+        self.lives: dict[int, Process] = {}
+        self._to_come = len(plan.requests)
+        self._start()
+
+    def _created(self, name: str) -> Callable[[], None]:
+        topic = next(topic for topic in self.plan.topics if topic.name == name)
+        return lambda: self.brokers.create_topic(
+            name, topic.partitions, config_of(topic), unclean=topic.unclean
+        )
+
+    def _new_disk(self) -> SimulatedDisk:
+        disk = SimulatedDisk(self._folder, self.world, self.random, sync_ms=self.plan.sync_ms)
+        disk.renamed = lambda path: self.judge.look_at_mark(path)
+        return disk
+
+    # -- the sidecar's lives ---------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self.process is not None and self.process.is_alive:
+            return
+        self.processes += 1
+        networks = list(self.brokers.networks)
+        try:
+            self.process = Process(
+                self.world,
+                self.brokers,
+                self.disk,
+                self.clock,
+                self.settings,
+                Random(f"process {self.plan.seed} {self.processes}"),
+                self.processes,
+            )
+        except SettingsError as error:
+            # It ends with an error, and is started again by whoever started it.
+            self.world.tell("sidecar", f"can't start: {error}")
+            self.brokers.networks[:] = networks
+            self.world.at(_START_AGAIN_MS, self._start)
+            return
+        self.lives[self.processes] = self.process
+        self.world.tell(f"sidecar {self.processes}", "starts")
+
+    def _end(self, how: str, for_ms: int) -> None:
+        process = self.process
+        if process is None or not process.is_alive:
+            return
+        if how == "sigterm":
+            process.terminate(lambda: self._ended(process, for_ms, by_itself=True))
+            return
+        self.world.tell(f"sidecar {process.number}", "power cut" if how == "power cut" else "SIGKILL")
+        process.kill()
+        if how == "power cut" and self.disk is not None:
+            if self.random.random() < 0.5:
+                self.disk.cut_power()
+            else:
+                states = list(itertools.islice(self.disk.states(), _STATES))
+                self.random.choice(states).leave()
+            SpoolFolder(self._folder, sync_folder=lambda _: None).close()
+            self.disk = self._new_disk()
+        self._ended(process, for_ms)
+
+    def _ended(self, process: Process, for_ms: int, *, by_itself: bool = False) -> None:
+        for attempt in self.attempts:
+            if attempt.process is not process or attempt.is_over:
+                continue
+            was_whole = max(attempt.body_ms, attempt.since_ms) < process.drained_from_ms
+            if by_itself and was_whole:
+                raise SimulationError(
+                    "answered", f"SIGTERM ended the sidecar before {attempt.name} was answered"
+                )
+            attempt.lose()
+        self.world.at(for_ms, self._start)
+
+    # -- callers ---------------------------------------------------------------------------------------------
+
+    def _send(self, request: RequestPlan, number: int) -> None:
+        process = self.process
+        if process is None or not process.is_alive:  # connection refused
+            self._perhaps_again(request, number)
+            return
+        if not number:
+            self._to_come -= 1
+        attempt = Attempt(self.world, process, request, number)
+        attempt.over = self._over
+        self.attempts.append(attempt)
+        self.retries += bool(number)
+        attempt.begin()
+
+    def _over(self, attempt: Attempt) -> None:
+        try:
+            self.judge.look_at_answer(attempt, self._before(attempt))
+        except SimulationError as error:
+            self.world.failure = self.world.failure or error
+            return
+        if any(outcome.what in ("no", "unknown") for outcome in attempt.outcomes()):
+            self._perhaps_again(attempt.request, attempt.number + 1)
+
+    def _before(self, attempt: Attempt) -> Attempt | None:
+        """Returns the last earlier try of a request, if it was of the same process."""
+        if not attempt.number:
+            return None
+        earlier = [
+            other
+            for other in self.attempts
+            if other.request is attempt.request and other.number < attempt.number
+        ]
+        return earlier[-1] if earlier and earlier[-1].process is attempt.process else None
+
+    def _perhaps_again(self, request: RequestPlan, number: int) -> None:
+        if 0 < number <= request.retries:
+            self._open_retries += 1
+
+            def again() -> None:
+                self._open_retries -= 1
+                self._send(request, number)
+
+            self.world.at(max(request.retry_after_ms, _SHORTEST_RETRY_MS), again)
+        elif number == 0:
+            self._to_come -= 1
+
+    _open_retries = 0
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def _begin(self, fault: FaultPlan) -> None:
+        self.world.tell("fault", str(fault))
+        self.world.reach(f"fault: {fault.kind}")
+        brokers, target = self.brokers, fault.target
+        link = brokers.links[target]
+
+        def ends(act: Callable[[], object]) -> None:
+            def end() -> None:
+                self.world.tell("fault", f"{fault.kind} {target} is over")
+                act()
+
+            self.world.at(fault.for_ms, end)
+
+        match fault.kind:
+            case "kill broker":
+                brokers.kill(target)
+                ends(lambda: brokers.start(target))
+            case "isolate broker":
+                brokers.isolate(target)
+                ends(lambda: brokers.rejoin(target))
+            case "slow replica":
+                brokers.slow[target] = self.random.choice((30, 300, 1_000))
+                ends(lambda: brokers.slow.pop(target, None))
+            case "move leader":
+                places = list(brokers.places())
+                if places:
+                    brokers.move_leader(self.random.choice(places))
+            case "stale metadata":
+                if target not in brokers.isolated:
+                    brokers.state.controller.freeze(target)
+                    ends(lambda: brokers.thaw(target))
+            case "forget producers":
+                brokers.forget_producers()
+            case "requests vanish":
+                link.requests_pass = False
+                ends(link.heal)
+            case "answers vanish":
+                link.answers_pass = False
+                ends(link.heal)
+            case "both ways vanish":
+                link.requests_pass = link.answers_pass = False
+                ends(link.heal)
+            case "latency":
+                link.delay_ms = self.random.choice((20, 150, 600))
+                ends(link.heal)
+            case "refused":
+                link.refuses = True
+                for network in brokers.networks:
+                    network.broker_ended(target)
+                ends(link.heal)
+            case "cut connections":
+                for network in brokers.networks:
+                    network.cut_all()
+            case "no right to write":
+                topic = self.random.choice(self.plan.topics).name
+                brokers.state.unwritable.add(topic)
+                ends(lambda: brokers.state.unwritable.discard(topic))
+            case "too large":
+                topic_plan = self.random.choice(self.plan.topics)
+                if brokers.state.controller.topic(topic_plan.name) is not None:
+                    least = topic_plan.min_insync_replicas
+                    small = TopicConfig(min_insync_replicas=least, max_message_bytes=300)
+                    brokers.state.controller.set_config(topic_plan.name, small)
+                    ends(lambda: brokers.state.controller.set_config(topic_plan.name, config_of(topic_plan)))
+            case "clock jump":
+                self.clock.wall_offset_ms += self.random.choice((-86_400_000, -60_000, 60_000, 5_400_000))
+            case "slow disk":
+                disk = self.disk
+                if disk is not None:
+                    disk.sync_ms = 400
+                    ends(lambda: setattr(disk, "sync_ms", self.plan.sync_ms))
+            case "disk eio" | "disk enospc" | "disk short":
+                if self.disk is not None:
+                    self.disk.fail_next(fault.kind.removeprefix("disk "), fault.operation)
+            case "sigkill" | "power cut" | "sigterm":
+                self._end(fault.kind, fault.for_ms)
+            case _:
+                raise AssertionError(fault.kind)
+
+    def _heal(self) -> None:
+        self.world.tell("fault", "all faults are over")
+        self.brokers.heal()
+        for topic in self.plan.topics:
+            if self.brokers.state.controller.topic(topic.name) is not None:
+                self.brokers.state.controller.set_config(topic.name, config_of(topic))
+        self.clock.wall_offset_ms = SimulatedClock(self.world).wall_offset_ms
+        if self.disk is not None:
+            self.disk.fails.clear()
+            self.disk.fails_at = None
+            self.disk.sync_ms = self.plan.sync_ms
+
+    # -- the run ---------------------------------------------------------------------------------------------
+
+    def execute(self) -> Judged:
+        """Runs to the end. Raises SimulationError."""
+        try:
+            return self._execute()
+        finally:
+            if self.process is not None:
+                self.process.kill()
+
+    def _execute(self) -> Judged:
+        world = self.world
+        for request in self.plan.requests:
+            world.at(request.at_ms, partial(self._send, request, 0))
+        for fault in self.plan.faults:
+            world.at(fault.at_ms, partial(self._begin, fault))
+        world.run_until(lambda: False, _HEALED_MS)
+        self._heal()
+        if not world.run_until(self._is_settled, QUIET_MS):
+            raise SimulationError("does not settle", self.judge.left())
+        # Answers and acknowledgements that nobody waits for any more.
+        world.run_until(lambda: False, 2_000)
+        self.judge.judge()
+        return Judged(
+            len(self.attempts),
+            sum(len(attempt.request.records) for attempt in self.attempts),
+            self.judge.acknowledged,
+            self.retries,
+            len(self.plan.faults),
+            world.steps,
+            world.elapsed_ms,
+            world.reached,
+        )
+
+    def _is_settled(self) -> bool:
+        process = self.process
+        if (
+            process is None
+            or not process.is_alive
+            or process.is_draining
+            or self._open_retries
+            or self._to_come
+        ):
+            return False
+        if not all(attempt.is_over for attempt in self.attempts):
+            return False
+        return not self.judge.left()
+
+
+def run(plan: Plan, *, keep: list[Run] | None = None, story: bool = False) -> Judged:
+    """Runs a plan in a folder of its own, and judges it. `keep` receives the run. Raises SimulationError."""
+    with tempfile.TemporaryDirectory(prefix="pilotfish-simulation-") as folder:
+        one = Run(plan, Path(folder), story=story)
+        if keep is not None:
+            keep.append(one)
+        return one.execute()

@@ -1,0 +1,413 @@
+"""One life of a sidecar's process: its parts as the product builds them, and its threads as actors.
+
+    process = Process(world, brokers, disk, settings, folder, random)
+    process.ask(scope, receive, send)       a request, as the server passes it to the application
+    process.kill()                          SIGKILL: nothing of it runs any more
+    process.terminate(ended)                SIGTERM: drained and closed, as server.py does
+
+Threads take their turns by `IoThread.turn`, `SpoolWriter.turn` and `Delivery.turn`, each as the `_run` beside
+it does; the wakeups of the product decide when. FastAPI is left out: ProduceEndpoint answers before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from client_core import KafkaProducer, LoopCompletions, RecordFailure, Written
+from client_core.client.metadata_updater import DefaultMetadataUpdater
+from client_core.client.network_client import NetworkClient
+from client_core.events import BatchRetried, BatchSplit, Rebootstrapped
+from client_core.metadata.producer_metadata import ProducerMetadata
+from client_core.producer.sender import unclosed_producers
+from client_core.producer.sender.wiring import metadata_config, network_client_config
+from service.admission.guards import Guards, hosts_of
+from service.observe.slowness.collector import Slowness
+from service.process.app import FanOut, _make_spooled, _never
+from service.produce.ndjson import is_ndjson_stream
+from service.produce.produce_endpoint import ProduceEndpoint
+from service.sidecar.sidecar import build_sidecar
+from service.spool.delivery import PAUSE_MS
+from service.spool.spool import Spool, spool_config
+from service.watch.notice import SnapshotNotice
+from service.wire.cors import Cors
+from service.wire.errors import ErrorFormats
+from tests.simulation.disk import KilledError
+from tests.simulation.network import SimulatedNetwork
+from tests.simulation.replication import FIRST_PORT, HOST
+from tests.simulation.world import SimulatedClock, SimulatedLoop, SimulationError
+from tests.support.hostile_load import LocalNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from client_core import CloseReport, Done, Event, EventSink, ProducerConfig, ProducerRecord, Result
+    from client_core.producer.requests.pending_request import ProduceTicket
+    from client_core.producer.sender.io_thread import IoThread
+    from service.base.settings import Settings
+    from service.spool.delivery import Delivery
+    from service.spool.writer import SpoolWriter
+    from service.wire.asgi import Receive, Scope, Send
+    from tests.simulation.brokers import ReplicatedBrokers
+    from tests.simulation.disk import SimulatedDisk
+    from tests.simulation.world import World
+
+_NEVER_WOKEN: Final = -1
+
+
+class IoActor:
+    """An I/O thread. Between two turns it is where the real one is while it sleeps in its poll."""
+
+    def __init__(self, world: World, io_thread: IoThread, network: SimulatedNetwork) -> None:
+        self.name = f"I/O thread of {network.name}"
+        self.has_ended = False
+        self._world = world
+        self._io = io_thread
+        self._network = network
+        self._sleeps_until_ms: int | None = None
+        self._wakes_by_ms = 0
+        self._closing = False
+        network.before_wait = self._note_wait
+
+    def _note_wait(self) -> None:
+        self._wakes_by_ms = self._io._wakes_by_ms
+
+    def due_ms(self, now_ms: int) -> int | None:
+        if self.has_ended:
+            return None
+        until_ms = self._sleeps_until_ms
+        if until_ms is None or until_ms <= now_ms or self._network.has_something():
+            return now_ms
+        return until_ms
+
+    def run(self) -> None:
+        if self._sleeps_until_ms is not None:
+            self._sleeps_until_ms = None
+            self._network.waking()
+        io = self._io
+        if not io._running and not self._closing:
+            self._closing = True
+            io._accumulator.let_appends_finish()
+            io._fail_look_ups()
+            io._completions.post()
+        if self._closing and (io._forced or not io._has_work()):
+            io._run_end()
+            self.has_ended = True
+            return
+        io.turn()
+        if not self._network.found_something and self._network.limit_ms:
+            self._sleeps_until_ms = self._world.now_ms + self._network.limit_ms
+            io._wakes_by_ms = self._wakes_by_ms
+
+
+class WriterActor:
+    """The spool's writer."""
+
+    name = "spool writer"
+
+    def __init__(self, writer: SpoolWriter) -> None:
+        self._writer = writer
+
+    def due_ms(self, now_ms: int) -> int | None:
+        return now_ms if self._writer._queue else None
+
+    def run(self) -> None:
+        try:
+            self._writer.turn()
+        except KilledError:
+            return
+
+
+class DeliveryActor:
+    """The spool's delivery."""
+
+    name = "spool delivery"
+
+    def __init__(self, world: World, delivery: Delivery) -> None:
+        self._world = world
+        self._delivery = delivery
+        self._until_ms = 0
+
+    def due_ms(self, now_ms: int) -> int | None:
+        if self._delivery._closed:
+            return None
+        return now_ms if self._delivery._called else self._until_ms
+
+    def run(self) -> None:
+        delivery, now_ms = self._delivery, self._world.now_ms
+        delivery._called = False
+        try:
+            self._until_ms = delivery.turn(now_ms)
+        except OSError as error:
+            delivery._report(error.strerror or str(error))
+            self._until_ms = now_ms + PAUSE_MS
+        except KilledError:
+            return
+
+
+class _HardStates:
+    """An EventSink that counts what makes a run worth its time, and notes where batches were split."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.splits: set[tuple[str, int]] = set()
+
+    def wants(self, kind: type) -> bool:
+        return kind in (BatchRetried, BatchSplit, Rebootstrapped)
+
+    def emit(self, event: Event, /) -> None:
+        if isinstance(event, BatchRetried):
+            self._world.reach(f"a batch was sent again after {event.error.name}")
+            return
+        self._world.reach(f"event {type(event).__name__}")
+        if isinstance(event, BatchSplit):
+            self.splits.add((event.topic, event.partition))
+
+
+class SimulatedProducer(KafkaProducer[Any, Any]):
+    """A KafkaProducer whose I/O thread is an actor."""
+
+    def __init__(
+        self,
+        world: World,
+        brokers: ReplicatedBrokers,
+        config: ProducerConfig,
+        clock: SimulatedClock,
+        random: Random,
+        name: str,
+        *,
+        events: EventSink,
+        **wiring: Any,
+    ) -> None:
+        self._world = world
+        #: The values that were submitted, in order.
+        self.submitted: list[bytes] = []
+        #: Whether each was written, as often as it failed.
+        self.failures: dict[bytes, list[Written]] = {}
+        self.network = SimulatedNetwork(world, brokers, random, name)
+        brokers.networks.append(self.network)
+        metadata = ProducerMetadata(metadata_config(config), random, clock, events)
+        metadata.bootstrap([(HOST, FIRST_PORT + n) for n in range(len(brokers.ports))])
+        settings = network_client_config(config, {HOST})
+        client = NetworkClient(
+            self.network,
+            DefaultMetadataUpdater(metadata, settings),
+            settings,
+            LocalNames(HOST),
+            random,
+            events,
+        )
+        super().__init__(
+            config,
+            clock=clock,
+            random=random,
+            metadata=metadata,
+            client=client,
+            keeps_metrics=False,
+            events=events,
+            **wiring,
+        )
+        self.actor = IoActor(world, self.io_thread, self.network)
+
+    def start(self) -> None:
+        """The thread takes turns from now on."""
+        self._world.add(self.actor)
+
+    def submit(
+        self, topic: str, records: Sequence[ProducerRecord], *, done: Done, **times: Any
+    ) -> ProduceTicket:
+        """Notes the order, and what becomes of each record."""
+        values = [record.value or b"" for record in records]
+
+        def noted(result: Result) -> None:
+            for value, outcome in zip(values, result.outcomes, strict=True):
+                if isinstance(outcome, RecordFailure):
+                    self.failures.setdefault(value, []).append(outcome.written)
+            done(result)
+
+        ticket = super().submit(topic, records, done=noted, **times)
+        self.submitted += values
+        return ticket
+
+    def close(self, timeout_ms: int = 0) -> CloseReport:
+        """Blocks the thread that closes, as `join` does, while the others run."""
+        self._submissions.close()
+        self.io_thread.initiate_close()
+        if not self._world.run_until(self._is_over, timeout_ms):
+            self.io_thread.force_close()
+            self._world.run_until(self._is_over, 1_000)
+        if self.network.is_dead:
+            raise KilledError
+        report = super().close(0)
+        self._world.remove(self.actor)
+        return report
+
+    def _is_over(self) -> bool:
+        return self.actor.has_ended or self.network.is_dead
+
+    def abandon(self) -> None:
+        """The process was killed: no exit handler and no finalizer may run for it."""
+        self._closed = True
+        unclosed_producers.forget(self.io_thread)
+        self._world.remove(self.actor)
+        self.network.die()
+
+
+class Process:
+    """See the module."""
+
+    def __init__(
+        self,
+        world: World,
+        brokers: ReplicatedBrokers,
+        disk: SimulatedDisk | None,
+        clock: SimulatedClock,
+        settings: Settings,
+        random: Random,
+        number: int,
+    ) -> None:
+        self.world = world
+        self.number = number
+        self.is_alive = True
+        self.is_draining = False
+        #: When SIGTERM came.
+        self.drained_from_ms = 0
+        self._brokers = brokers
+        self._disk = disk
+        self.clock = clock
+        self.loop = SimulatedLoop(world)
+        completions = LoopCompletions()
+        completions.bind(self.loop.me)
+        slowness, notice = Slowness(clock), SnapshotNotice()
+        self.hard_states = _HardStates(world)
+        events = FanOut(slowness, notice, self.hard_states)
+        self.producer = SimulatedProducer(
+            world,
+            brokers,
+            settings.producer_config(),
+            clock,
+            random,
+            f"sidecar {number}",
+            events=events,
+            completions=completions,
+            wake_soon=completions.wake_soon,
+        )
+        self.spool: Spool | None = None
+        self._actors: list[Any] = [self.loop]
+        if disk is not None:
+            spool_producer = SimulatedProducer(
+                world,
+                brokers,
+                spool_config(settings),
+                clock,
+                random,
+                f"spool {number}",
+                events=FanOut(_HardStates(world)),
+                whole_requests=True,
+            )
+            self.spool = Spool(settings, spool_producer, clock, disk)
+            self.spool._call = completions.call
+            self.spool_producer = spool_producer
+            self._actors += [WriterActor(self.spool.writer), DeliveryActor(world, self.spool.delivery)]
+        self.sidecar = build_sidecar(settings, self.producer, "0", slowness, notice, self.spool)
+        sidecar = self.sidecar
+        endpoint = ProduceEndpoint(
+            _never,
+            sidecar.producing,
+            sidecar.streams,
+            body_threads=sidecar.body_threads,
+            admission=sidecar.admission,
+            keys=sidecar.keys,
+            limits=sidecar.limits,
+            metrics=sidecar.http,
+            retry_after=sidecar.retry_after,
+            spooled=None if self.spool is None else _make_spooled(sidecar, self.spool),
+        )
+        self._entry = Guards(
+            endpoint,
+            allowed_hosts=hosts_of(settings.allowed_hosts, settings.api_host),
+            cors=Cors(()),
+            max_body_bytes=settings.max_body_bytes,
+            drain=sidecar.drain,
+            error_formats=ErrorFormats({}),
+            metrics=sidecar.http,
+            retry_after=sidecar.retry_after,
+            is_stream=is_ndjson_stream,
+        )
+        self.producer.start()
+        if disk is not None:
+            self.spool_producer.start()
+        for actor in self._actors:
+            world.add(actor)
+
+    def ask(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves a request in a task of its own."""
+
+        async def serve() -> None:
+            await self._entry(scope, receive, send)
+
+        self.loop.create_task(serve())
+
+    # -- ends ------------------------------------------------------------------------------------------------
+
+    def terminate(self, ended: Callable[[], None]) -> None:
+        """SIGTERM. `ended` is called when the process has ended by itself."""
+        if self.is_draining or not self.is_alive:
+            return
+        self.is_draining = True
+        self.drained_from_ms = self.world.now_ms
+        self.world.tell(f"sidecar {self.number}", "SIGTERM")
+
+        def drain() -> None:
+            self.sidecar.drain.begin()
+            closing = self.loop.run_in_executor(None, self._close)
+            closing.add_done_callback(lambda _: exit_process())
+
+        def exit_process() -> None:
+            # The server waits until what was answered has been sent.
+            self.world.at(20, self._end_if_alive(ended))
+
+        self.loop.call_soon_threadsafe(drain)
+
+    def _end_if_alive(self, ended: Callable[[], None]) -> Callable[[], None]:
+        def end() -> None:
+            if self.is_alive:
+                self.kill()
+                ended()
+
+        return end
+
+    def _close(self) -> None:
+        """As App._close; what blocks there lets the world run."""
+        try:
+            self.producer.close(self.sidecar.settings.drain_timeout_ms)
+            if self.spool is not None:
+                spool = self.spool
+                spool.writer.close(1)
+                self.world.run_until(lambda: not (spool.writer._queue and self.is_alive), 2_000)
+                spool.close(2_000)
+        except KilledError:
+            return
+
+    def kill(self) -> None:
+        """Nothing of the process runs any more; the system closes what it had open."""
+        if not self.is_alive:
+            return
+        self.is_alive = False
+        for actor in self._actors:
+            self.world.remove(actor)
+        self.loop.die()
+        self._brokers.networks.remove(self.producer.network)
+        self.producer.abandon()
+        if self.spool is not None:
+            self._brokers.networks.remove(self.spool_producer.network)
+            self.spool_producer.abandon()
+            self.spool.release()
+        if self._disk is not None:
+            self._disk.kill()
+        self.sidecar.body_threads.close()
+
+    def check(self) -> None:
+        """Raises where a part has had an error of its own."""
+        if self.loop.faults:
+            raise SimulationError("unexpected exception", self.loop.faults[0])

@@ -1,0 +1,155 @@
+"""Seeds that keep every rule, a judge that notices each broken one, and a run that repeats itself exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.simulation.brokers import Append
+from tests.simulation.callers import value_of
+from tests.simulation.plan import Plan, plan_of
+from tests.simulation.run import Run, run
+from tests.simulation.shrink import shrunk
+from tests.simulation.world import SimulationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: One in eight of them is in `make test`; `make simulate` runs others, by the thousand.
+SEEDS = range(48)
+
+
+def _quiet() -> Plan:
+    """A plan without faults: all that is wrong is a test's own doing."""
+    plans = (plan_of(seed) for seed in range(1_000))
+    plan = next(
+        plan
+        for plan in plans
+        if plan.is_idempotent
+        and not plan.faults
+        and not any(topic.created_ms for topic in plan.topics)
+        and {"json", "spool"} <= {request.form for request in plan.requests[:20]}
+    )
+    return plan.without(requests=plan.requests[40:])
+
+
+QUIET = _quiet()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_rule_is_kept(seed: int) -> None:
+    assert run(plan_of(seed)).requests > 20
+
+
+def test_a_seed_runs_in_the_same_way_each_time() -> None:
+    plan = _with_an_end_of_the_process()
+    first, again = _story(plan), _story(plan)
+    assert any("power cut" in what for _, _, what in first)
+    assert first == again
+
+
+def _with_an_end_of_the_process() -> Plan:
+    """A short plan with a power cut."""
+    plan = next(
+        plan
+        for seed in range(1_000)
+        if (plan := plan_of(seed)).has_spool and any(fault.kind == "power cut" for fault in plan.faults)
+    )
+    return plan.without(requests=plan.requests[20:])
+
+
+def _story(plan: Plan) -> list[tuple[int, str, str]]:
+    kept: list[Run] = []
+    run(plan, keep=kept, story=True)
+    return kept[0].world.story or []
+
+
+# -- the judge notices ---------------------------------------------------------------------------------------
+
+
+def broken_rule(tmp_path: Path, tamper: Callable[[Run], Any], *, at_ms: int = 6_000) -> str:
+    """The rule that a run without faults breaks, where something is done to it."""
+    one = Run(QUIET, tmp_path)
+    one.world.at(at_ms, lambda: tamper(one))
+    with pytest.raises(SimulationError) as raised:
+        one.execute()
+    return raised.value.rule
+
+
+def test_a_record_that_brokers_lose_is_noticed(tmp_path: Path) -> None:
+    def lose(one: Run) -> None:
+        for (_, place), replica in one.brokers._replicas.items():
+            if place[0] == one.plan.topics[0].name:
+                replica.log.truncate(0)
+
+    assert broken_rule(tmp_path, lose) == "lost"
+
+
+def test_an_event_loop_that_stands_still_makes_answers_late(tmp_path: Path) -> None:
+    def stand_still(one: Run) -> None:
+        assert one.process is not None
+        one.world._waits_until[one.process.loop] = one.world.now_ms + 60_000
+
+    assert broken_rule(tmp_path, stand_still, at_ms=500) == "late"
+
+
+def test_memory_that_is_kept_is_noticed(tmp_path: Path) -> None:
+    def keep(one: Run) -> None:
+        assert one.process is not None
+        one.process.sidecar.admission.requests += 1
+
+    assert broken_rule(tmp_path, keep) == "does not settle"
+
+
+def test_a_record_that_is_stored_once_more_is_noticed(tmp_path: Path) -> None:
+    def store_again(one: Run) -> None:
+        for appends in list(one.brokers.appends.values()):
+            appends.append(appends[0]._replace(offset=10_000, sequence=10_000))
+
+    assert broken_rule(tmp_path, store_again) == "stored twice"
+
+
+def test_a_stored_record_of_which_no_was_said_is_noticed(tmp_path: Path) -> None:
+    """The right to write is taken from everybody: no record is written, and that is said of each."""
+
+    def store(one: Run) -> None:
+        attempt = next(a for a in one.attempts if all(o.what == "no" for o in a.outcomes()))
+        record = attempt.request.records[0]
+        place = attempt.request.topic, 0
+        one.brokers.appends[value_of(record)] = [Append("sidecar 1", place, 0, 1, 0, 0)]
+
+    one = Run(QUIET, tmp_path)
+    one.world.at(1, lambda: one.brokers.state.unwritable.update(t.name for t in one.plan.topics))
+    one.world.at(6_000, lambda: store(one))
+    with pytest.raises(SimulationError, match="written no"):
+        one.execute()
+
+
+def test_a_mark_that_is_ahead_is_noticed(tmp_path: Path) -> None:
+    def write_ahead(one: Run) -> None:
+        mark = tmp_path / "mark.json"
+        mark.write_bytes(b'{"done":1000000,"behind":{},"undone":0,"check":0}')
+        one.brokers.appends.clear()
+        one.judge._mark = 1, {}
+        one.judge.look_at_mark(mark)
+
+    assert broken_rule(tmp_path, write_ahead) == "mark"
+
+
+# -- shrinking -----------------------------------------------------------------------------------------------
+
+
+def test_a_plan_shrinks_to_what_it_fails_for() -> None:
+    plan = next(plan for seed in range(100) if len((plan := plan_of(seed)).faults) > 5)
+    fault, request = plan.faults[3], plan.requests[7]
+    tried = []
+
+    def still_fails(smaller: Plan) -> bool:
+        tried.append(smaller)
+        return fault in smaller.faults and request in smaller.requests
+
+    small = shrunk(plan, still_fails)
+    assert (small.faults, small.requests) == ([fault], [request])
+    assert len(tried) < 100
