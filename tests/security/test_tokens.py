@@ -12,6 +12,7 @@ from client_core import events as e
 from client_core.producer.accumulator.backlog import Backlog
 from service.admission.tokens_file import parse_tokens
 from service.base.watched_file import FileFaultError
+from tests.support.file_looks import FileLooks
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 
@@ -126,12 +127,12 @@ def test_an_idempotency_key_reveals_nothing_to_a_caller_without_the_right(
 
 def test_a_right_that_was_taken_away_takes_its_kept_answers_along(web: HttpApp, tokens: TokensFile) -> None:
     headers = {**JSON, "idempotency-key": KEY, **tokens.of("shop")}
-    assert web.post(PRODUCE, content=RECORDS, headers=headers).status_code == 200
-    tokens.write(shop={"read": ["orders"], "produce": ["elsewhere"]})
     access = web.app.access
     assert access is not None
-    for look in (2_000, 4_000):
-        access.look(look)
+    looks = FileLooks(access)
+    assert web.post(PRODUCE, content=RECORDS, headers=headers).status_code == 200
+    tokens.write(shop={"read": ["orders"], "produce": ["elsewhere"]})
+    looks.look()
     assert web.post(PRODUCE, content=RECORDS, headers=headers).status_code == 403
 
 
