@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from service.base.logs import ACCESS_LOG, FIELDS
-from service.wire.asgi import ANSWER, Answer, ASGIApp, Message, Receive, Scope, Send
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus
 from service.wire.trace_context import TRACE_CONTEXT, TraceContext, trace_context_of
 
 #: The status of a caller that left before it was answered, as nginx logs it.
@@ -36,30 +36,14 @@ class AccessLogged:
             await self._app(scope, receive, send)
             return
         began_s = self._now_s()
-        status = _CALLER_GONE
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        at_once: Answer | None = scope.get(ANSWER)
-        if at_once is not None:
-
-            def answer(code: int, head: bytes, body: bytes) -> bool:
-                nonlocal status
-                is_written = at_once(code, head, body)
-                status = code if is_written else status
-                return is_written
-
-            scope[ANSWER] = answer
+        watched, unanswered = WatchedStatus(scope, send), _CALLER_GONE
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, watched.send)
         except Exception:
-            status = _FAILED if status == _CALLER_GONE else status  # the server answers it
+            unanswered = _FAILED  # the server answers it
             raise
         finally:
+            status = unanswered if watched.status is None else watched.status
             _log(scope, status, self._now_s() - began_s)
 
 

@@ -104,7 +104,8 @@ def _make_way(path: str) -> None:
         raise OSError(f"api_socket: {path} exists and is not a socket; remove it, or {_REMEDY}")
     if _somebody_listens(path):
         raise OSError(f"api_socket: another process listens on {path}; end it, or {_REMEDY}")
-    os.unlink(path)
+    with contextlib.suppress(FileNotFoundError):  # a sidecar that ends removes its own
+        os.unlink(path)
 
 
 def _somebody_listens(path: str) -> bool:
@@ -113,7 +114,7 @@ def _somebody_listens(path: str) -> bool:
         probe.settimeout(_PROBE_S)
         try:
             probe.connect(path)
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, FileNotFoundError):
             return False
         except (TimeoutError, BlockingIOError):  # a full backlog has an owner
             return True

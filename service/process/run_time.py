@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs
@@ -37,6 +38,7 @@ CHANGEABLE: Final = ("log_level", "max_waiting_requests", "max_waiting_bytes")
 PATHS: Final = frozenset({"/config", "/loglevel", "/stacks"})
 LEVELS: Final = ("debug", "info", "warning", "error")
 _MOST_SECONDS: Final = 86_400
+_SECONDS: Final = re.compile(r"[0-9]{1,5}")
 
 _JSON: Final = b"application/json"
 _TEXT: Final = b"text/plain; charset=utf-8"
@@ -102,15 +104,21 @@ class RunTime:
         return {"settings": own, "kafka": self._sidecar.config.masked()}
 
     def _change(self, scope: Scope) -> Problem | None:
-        query = parse_qs(scope["query_string"].decode("latin-1"))
-        level, seconds = query.get("level", [""])[-1], query.get("seconds", [None])[-1]
+        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        for name, values in query.items():
+            if name not in ("level", "seconds"):
+                return Problem(400, f"{name} is not a parameter; there are level and seconds")
+            if len(values) > 1:
+                return Problem(400, f"{name} is given {len(values)} times; give it once")
+        level = query.get("level", [""])[0]
         if level not in LEVELS:
             return Problem(400, f"level must be one of {', '.join(LEVELS)}")
         for_s: int | None = None
-        if seconds is not None:
-            if not (seconds.isascii() and seconds.isdecimal() and 1 <= int(seconds[:9]) <= _MOST_SECONDS):
+        if "seconds" in query:
+            seconds = _SECONDS.fullmatch(query["seconds"][0])
+            for_s = int(seconds[0]) if seconds else 0
+            if not 1 <= for_s <= _MOST_SECONDS:
                 return Problem(400, f"seconds must be a number from 1 to {_MOST_SECONDS}")
-            for_s = int(seconds)
         if self._reset is None:
             self._usual = self._log_level.now
         else:

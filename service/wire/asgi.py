@@ -73,6 +73,30 @@ def answer_at_once(scope: Scope, status: int, headers: HeaderPairs, body: bytes)
     return answer(status, header_lines(headers) + b"\r\n", body)
 
 
+class WatchedStatus:
+    """Notes the status of a request's answer, whichever way it goes out. None until it begins."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        """Replaces the scope's `ANSWER`. Pass on `self.send` in place of `send`."""
+        self.status: int | None = None
+        self._send = send
+        self._answer: Answer | None = scope.get(ANSWER)
+        if self._answer is not None:
+            scope[ANSWER] = self._answer_at_once
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+    def _answer_at_once(self, status: int, head: bytes, body: bytes) -> bool:
+        assert self._answer is not None
+        is_written = self._answer(status, head, body)
+        if is_written:
+            self.status = status
+        return is_written
+
+
 async def respond(send: Send, status: int, headers: HeaderPairs, body: bytes) -> None:
     """Sends one whole response; the caller's headers must include content-length."""
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -121,6 +121,14 @@ def test_irregular_partitions_are_walked(odd: MetadataResponsePartition) -> None
     assert len(found.offsets) == len(found.numbers)
 
 
+def test_walked_partitions_may_have_replicas_with_the_greatest_ids() -> None:
+    for replica in (1 << 24, 2 << 24, 5 << 24, (1 << 31) - 1):
+        few, many = partition(0, replicas=[replica]), partition(1, replicas=[replica, 1, replica])
+        found = located([few, many, few._replace(partition_index=2)])
+        sizes = [len(written([one], 13)) for one in (few, many)]
+        assert list(found.offsets) == [0, sizes[0], sum(sizes)], replica
+
+
 def test_walked_partitions_are_in_the_order_of_their_numbers() -> None:
     found = located([partition(2), partition(0), partition(1, replicas=(1,))])
     assert found.numbers == range(3)

@@ -77,7 +77,7 @@ def story_of(plan: Plan, most_lines: int = 400) -> list[str]:
         end = str(error)
     except Exception as error:  # noqa: BLE001
         end = f"{type(error).__name__}: {error}"
-    told = [f"{at_ms:7} ms  {who}: {what}" for at_ms, who, what in kept[0].world.story or ()]
-    if len(told) > most_lines:
-        told = [*told[: most_lines // 2], "        (…)", *told[-most_lines // 2 :]]
-    return [*plan.lines(), *told, end]
+    story = [f"{at_ms:7} ms  {who}: {what}" for at_ms, who, what in kept[0].world.story or ()]
+    if len(story) > most_lines:
+        story = [*story[: most_lines // 2], "        (…)", *story[-most_lines // 2 :]]
+    return [*plan.lines(), *story, end]

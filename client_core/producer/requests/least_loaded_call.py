@@ -5,6 +5,7 @@ request that lost its connection, or got a retriable error, is sent again after 
 waits. I/O thread only. Source: KafkaAdminClient.Call, Kafka 4.3, in part.
 
 `IoExecutor` is what requests need of the I/O thread: to run work on it, and to know whether they are on it.
+`PendingCalls` is what the I/O thread needs of them.
 """
 
 from __future__ import annotations
@@ -51,6 +52,30 @@ class IoExecutor(Protocol):
 
     def wakeup(self) -> None:
         """Ends the present or the next poll."""
+        ...
+
+
+class PendingCalls(Protocol):
+    """Calls of one kind that wait for a broker's answer, as the I/O thread drives them. I/O thread only."""
+
+    #: How many wait.
+    count: int
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """The first deadline; FOREVER_MS if there is none."""
+        ...
+
+    def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
+        """Sends what can be sent; returns ms until the next try, None if there is nothing to send."""
+        ...
+
+    def expire(self, now_ms: int) -> None:
+        """Ends the calls whose deadline has passed."""
+        ...
+
+    def fail_all(self, error: KafkaError, now_ms: int) -> None:
+        """Ends all calls."""
         ...
 
 

@@ -218,7 +218,7 @@ class PendingLookups:
 
     # -- the listing -----------------------------------------------------------------------------------------
 
-    def listing_delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
+    def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends the list request if callers wait; returns ms until the next try.
 
         None if there is nothing to send, or if the request was sent just now. One request serves all callers

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from client_core.clock import Clock
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
+    from client_core.producer.requests.least_loaded_call import PendingCalls
     from client_core.producer.requests.parked_requests import ParkedRequests
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
@@ -152,6 +153,7 @@ class IoThread:
         self._lookups = lookups
         self._configs = configs
         self._topic_refreshes = topic_refreshes
+        self._calls: Final[tuple[PendingCalls, ...]] = (lookups, configs, topic_refreshes)
         self._completions = completions
         self._clock = clock
         self._pause_after_failure = pause_after_failure
@@ -371,16 +373,12 @@ class IoThread:
             self._deadline_ms = self._next_deadline_ms()
         if self._deadline_ms <= now_ms:
             self._parked.expire(now_ms, self._clock.wall_ms())
-            self._lookups.expire(now_ms)
-            self._configs.expire(now_ms)
-            self._topic_refreshes.expire(now_ms)
+            for calls in self._calls:
+                calls.expire(now_ms)
         self._next_call_ms = FOREVER_MS
-        if self._lookups.count or self._configs.count or self._topic_refreshes.count:
-            for delay_ms in (
-                self._lookups.listing_delay_ms(self._client, now_ms),
-                self._configs.delay_ms(self._client, now_ms),
-                self._topic_refreshes.delay_ms(self._client, now_ms),
-            ):
+        for calls in self._calls:
+            if calls.count:
+                delay_ms = calls.delay_ms(self._client, now_ms)
                 if delay_ms is not None:
                     self._next_call_ms = min(self._next_call_ms, now_ms + delay_ms)
         self._sender.run_once(now_ms)
@@ -391,13 +389,9 @@ class IoThread:
 
     def _next_deadline_ms(self) -> int:
         next_ms = self._parked.next_deadline_ms
-        if self._lookups.count or self._configs.count or self._topic_refreshes.count:
-            next_ms = min(
-                next_ms,
-                self._lookups.next_deadline_ms,
-                self._configs.next_deadline_ms,
-                self._topic_refreshes.next_deadline_ms,
-            )
+        for calls in self._calls:
+            if calls.count:
+                next_ms = min(next_ms, calls.next_deadline_ms)
         return next_ms
 
     def poll_limit_ms(self, now_ms: int) -> int:
@@ -434,9 +428,8 @@ class IoThread:
             if self._parked.waiting_for_metadata or self._lookups.count or self._configs.count:
                 self._metadata.maybe_throw_fatal_exception()
         except KafkaError as error:
-            self._lookups.fail_all(error, now_ms)
-            self._configs.fail_all(error, now_ms)
-            self._topic_refreshes.fail_all(error, now_ms)
+            for calls in self._calls:
+                calls.fail_all(error, now_ms)
             self._parked.fail_waiting_for_metadata(error, now_ms)
         self._lookups.metadata_changed(now_ms)
         self._topic_refreshes.metadata_changed(now_ms)

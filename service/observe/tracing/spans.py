@@ -43,7 +43,7 @@ from opentelemetry.util.types import AttributeValue
 from client_core import KafkaError, ProduceResult, ProducerRecord, RecordFailure, RecordMetadata, Result
 from service.observe.http_metrics import METHODS
 from service.observe.request_trace import PARENT_HEADER, STATE_HEADER, ProduceSpan, marked, traced
-from service.wire.asgi import ANSWER, Answer, ASGIApp, Message, Receive, Scope, Send, header
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus, header
 from service.wire.trace_context import TraceContext, trace_context, trace_context_of
 
 #: The first status that means a server error.
@@ -232,36 +232,19 @@ class RequestSpans:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         span = self._start(scope)
-        status: int | None = None
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        at_once: Answer | None = scope.get(ANSWER)
-        if at_once is not None:
-
-            def answer(code: int, head: bytes, body: bytes) -> bool:
-                nonlocal status
-                is_written = at_once(code, head, body)
-                status = code if is_written else status
-                return is_written
-
-            scope[ANSWER] = answer
+        watched = WatchedStatus(scope, send)
         trace = SpanTrace(self._tracer, span, self._client_id, marks=self._marks)
         try:
-            await traced(self._app, scope, receive, watched, trace)
+            await traced(self._app, scope, receive, watched.send, trace)
         except Exception as error:
             # An unexpected exception. The server answers with 500 if it has not answered yet.
-            self._end(span, scope, status or _SERVER_ERROR, type(error).__name__)
+            self._end(span, scope, watched.status or _SERVER_ERROR, type(error).__name__)
             raise
         except BaseException:
-            self._end(span, scope, status)
+            self._end(span, scope, watched.status)
             raise
         else:
-            self._end(span, scope, status)
+            self._end(span, scope, watched.status)
 
     def _start(self, scope: Scope) -> Span:
         context, caller = Context(), trace_context_of(scope)

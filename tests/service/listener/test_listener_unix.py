@@ -123,6 +123,24 @@ def test_a_socket_that_may_not_be_connected_to_is_left_alone(
     assert os.path.exists(path)
 
 
+def test_a_sidecar_that_removes_its_socket_meanwhile_makes_way(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error in (FileNotFoundError, ConnectionRefusedError):  # before the connect, and just after it
+
+        class Ending(socket.socket):
+            def connect(self, _: object, error: type[OSError] = error) -> None:
+                os.unlink(path)
+                raise error
+
+        with socket.socket(socket.AF_UNIX) as ended:
+            ended.bind(path)
+        with monkeypatch.context() as context:
+            context.setattr(socket, "socket", Ending)
+            bind_unix_socket(path, 0o600, 16).close()
+        assert not os.path.exists(path), error
+
+
 def test_a_file_that_is_no_socket_is_refused_and_left_alone(path: str, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("precious")

@@ -139,7 +139,7 @@ async def _measure(
         began_ms = clock.now_ms()
         seen = await _look(sidecar, route, topic, change.partition)
         if change.is_right(seen):
-            # How long a caller is told that a topic does not exist is not the wait of an old answer.
+            # The memory of a missing topic has a limit of its own.
             waited_ms = max(waited_ms, clock.now_ms() - began_ms if seen.exists else 0)
             break
         stale_ms, waited_ms = began_ms - changed_ms, max(waited_ms, clock.now_ms() - began_ms)
