@@ -58,8 +58,10 @@ $(STAMP): $(UV) requirements/dev.txt pyproject.toml
 $(RUN): requirements/run.txt
 	@echo "Installing the sidecar's $(words $(shell grep -oE '^[a-z][a-z0-9.-]*==' $<)) packages into $(dir $@), once."
 	@sh requirements/make-venv.sh "$(PYTHON)" $(dir $@)
-	$(dir $@)bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --only-binary :all: --require-hashes -r $<
-	@touch $@
+	@# pip prints some 60 lines; its packages' names in one line show progress too. Its errors go to stderr.
+	@($(dir $@)bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --only-binary :all: \
+		--require-hashes -r $< && touch $@.new) | awk '/^Collecting/ {sub(/==.*/, "", $$2); printf " %s", $$2; fflush()} END {print ""}'
+	@test -e $@.new && mv $@.new $@
 
 run: $(RUN)  ## the sidecar on a Kafka inside its own process, to try it out
 	$(dir $(RUN))bin/python -m service serve --embedded

@@ -26,7 +26,10 @@ make_venv() {
     fi
     package=python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        apt-get install --yes --quiet "$package" || { apt-get update --quiet && apt-get install --yes --quiet "$package"; }
+        echo "Installing $package." >&2
+        install_package="env DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --quiet $package"
+        # A fresh system has no lists of packages: the first try then fails, and its message would mislead.
+        $install_package >/dev/null 2>&1 || { apt-get update --quiet --quiet && $install_package >/dev/null; }
         "$python" -m venv --clear "$dir"
         return
     fi
