@@ -32,7 +32,7 @@ from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import ProblemError, problem_of_body, refused
 from service.wire.json_parts import BodyLimits
 from service.wire.media_type import check_encoding
-from service.wire.responses import as_is, problems
+from service.wire.responses import as_is, problems, with_headers
 from service.wire.schemas import NoQuery, ProduceAnswer
 from service.wire.strict_json import BodyError
 
@@ -46,10 +46,11 @@ _ACCEPTED: Final = 202
 _TEXT_OR_NULL: Final[dict[str, Any]] = {"type": ["string", "null"], "minLength": 1}
 
 EVENT: Final[dict[str, Any]] = {
+    "title": "CloudEvent",
     "type": "object",
     "required": ["specversion", "id", "source", "type"],
     "properties": {
-        "specversion": {"const": "1.0"},
+        "specversion": {"type": "string", "const": "1.0"},
         "id": {"type": "string", "minLength": 1},
         "source": {"type": "string", "minLength": 1, "format": "uri-reference"},
         "type": {"type": "string", "minLength": 1},
@@ -117,6 +118,7 @@ def events_router(events: Events) -> APIRouter:
 
     @router.post(
         "/cloudevents/{topic}",
+        operation_id="publishCloudEvents",
         status_code=_ACCEPTED,
         response_model=ProduceAnswer,
         response_description="All of the events were acknowledged.",
@@ -124,7 +126,8 @@ def events_router(events: Events) -> APIRouter:
             **problems(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
             207: {
                 "model": ProduceAnswer,
-                "description": "Some of a batch failed; Pilotfish-Failed-Records counts them.",
+                "description": "Some of a batch failed.",
+                "headers": with_headers("Pilotfish-Failed-Records"),
             },
         },
         openapi_extra=REQUEST,

@@ -105,8 +105,12 @@ _EXAMPLES: Final[dict[Format, dict[str, Any]]] = {
 }
 
 
+_NAMES: Final = {Format.JSON: "Json", Format.TEXT: "Text", Format.BASE64: "Binary"}
+
+
 def _body_schema(form: Format) -> dict[str, Any]:
     header = {
+        "title": "RecordHeader",
         "type": "object",
         "additionalProperties": False,
         "required": ["key", "value"],
@@ -116,6 +120,7 @@ def _body_schema(form: Format) -> dict[str, Any]:
         },
     }
     record = {
+        "title": f"{_NAMES[form]}RecordV2",
         "type": "object",
         "additionalProperties": False,
         "properties": {
@@ -135,15 +140,12 @@ def _body_schema(form: Format) -> dict[str, Any]:
             "headers": {"type": ["array", "null"], "items": header},
         },
     }
-    schemas = ("key_schema", "key_schema_id", "value_schema", "value_schema_id")
     return {
+        "title": f"{_NAMES[form]}ProduceBodyV2",
         "type": "object",
         "additionalProperties": False,
         "required": ["records"],
-        "properties": {
-            "records": {"type": "array", "minItems": 1, "items": record},
-            **{name: {"type": "null"} for name in schemas},
-        },
+        "properties": {"records": {"type": "array", "minItems": 1, "items": record}},
     }
 
 
