@@ -127,9 +127,10 @@ def finished(
         for parameter in operation.get("parameters", ()):
             if parameter["in"] == "path" and parameter["name"] == "topic":
                 parameter.update(_TOPIC)
-        for place in (operation.get("requestBody", {}), *operation["responses"].values()):
-            for content in place.get("content", {}).values():
-                content["schema"] = _named(content["schema"], schemas)
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            # Some generators warn of an example that is beside the schema.
+            content["schema"] = {**content["schema"], "example": content.pop("example")}
+            content["schema"] = _named(content["schema"], schemas)
     document["components"].setdefault("securitySchemes", {})["token"] = {"type": "http", "scheme": "bearer"}
     document["security"] = [{}, {"token": []}]
     _in_3_0(document)
@@ -260,7 +261,8 @@ def _schema_in_3_0(said: dict[str, Any]) -> dict[str, Any]:
         schema["format"] = "byte"
     if schema.get("type") == "integer":
         schema.setdefault("format", "int64")
-    schema.pop("propertyNames", None)
+    if schema.get("default", ...) is None:  # the same as no default, and no JSON type to some generators
+        del schema["default"]
     return schema
 
 

@@ -1,4 +1,4 @@
-"""Examples for the OpenAPI document: each call's successful answer, and each refusal. Links between the calls.
+"""Examples for the OpenAPI document, of each answer and each refusal; links between the calls.
 
 A test validates each against its schema. Pure.
 """
@@ -244,8 +244,10 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
     ("get", "/topics/{topic}/partitions/{partition}", "200"): _PARTITION_V2,
     ("post", "/topics/{topic}/partitions/{partition}", "200"): _PRODUCED_V2,
     ("get", "/brokers", "200"): {"brokers": [1, 2, 3]},
-    ("post", "/cloudevents/{topic}", "202"): {"topic": "orders", "results": [_RECEIPT]},
-    ("post", "/cloudevents/{topic}", "207"): _SOME,
+    ("post", "/cloudevents/{topic}", "202"): _ALL,
+    ("post", "/cloudevents/{topic}/binary", "202"): _ALL,
+    ("post", "/cloudevents/{topic}/batch", "202"): _ALL,
+    ("post", "/cloudevents/{topic}/batch", "207"): _SOME,
     ("get", "/v1.0/metadata", "200"): {
         "id": "pilotfish",
         "runtimeVersion": "0.1.0",

@@ -422,7 +422,7 @@ def _make_api(
     api = FastAPI(
         title="Pilotfish",
         version=pilotfish_version(),
-        summary="A Kafka metadata-cache sidecar: leaders and produce over HTTP on localhost.",
+        description="A Kafka metadata-cache sidecar: leaders and produce over HTTP on localhost.",
         lifespan=lifespan,
         docs_url=None,  # the page would load scripts from other sites
         redoc_url=None,

@@ -1,5 +1,9 @@
 """POST /cloudevents/{topic}: one event or a batch, answered after the brokers' acknowledgement.
 
+    /cloudevents/{topic}           publishCloudEvent     an envelope; any other mode as well
+    /cloudevents/{topic}/binary    publishEventData      binary mode only
+    /cloudevents/{topic}/batch     publishCloudEvents    a batch only
+
     202   all events are acknowledged; with their partitions and offsets
     207   some of a batch are; Pilotfish-Failed-Records counts the others
     else  none is: the common cause's status, else the gravest, as a problem document
@@ -45,6 +49,16 @@ _ACCEPTED: Final = 202
 
 _TEXT_OR_NULL: Final[dict[str, Any]] = {"type": ["string", "null"], "minLength": 1}
 
+_EXAMPLE: Final[dict[str, Any]] = {
+    "specversion": "1.0",
+    "id": "A234-1234-1234",
+    "source": "/mycontext",
+    "type": "com.example.someevent",
+    "partitionkey": "customer-7",
+    "datacontenttype": "application/json",
+    "data": {"total": 12.5},
+}
+
 EVENT: Final[dict[str, Any]] = {
     "title": "CloudEvent",
     "type": "object",
@@ -62,18 +76,8 @@ EVENT: Final[dict[str, Any]] = {
         "data": {"description": "Any JSON."},
         "data_base64": {"type": ["string", "null"], "contentEncoding": "base64"},
     },
-    "propertyNames": {"pattern": "^([a-z0-9]+|data_base64)$"},
-    "additionalProperties": {"type": ["string", "boolean", "integer", "null"]},
-}
-
-_EXAMPLE: Final[dict[str, Any]] = {
-    "specversion": "1.0",
-    "id": "A234-1234-1234",
-    "source": "/mycontext",
-    "type": "com.example.someevent",
-    "partitionkey": "customer-7",
-    "datacontenttype": "application/json",
-    "data": {"total": 12.5},
+    "additionalProperties": True,  # strings, booleans and integers
+    "example": _EXAMPLE,
 }
 
 _HEADERS: Final = (
@@ -84,56 +88,83 @@ _HEADERS: Final = (
     ("ce-partitionkey", "customer-7", "Becomes the record's key."),
 )
 
-REQUEST: Final[dict[str, Any]] = {
-    "parameters": [
-        {
-            "name": name,
-            "in": "header",
-            "schema": {"type": "string"},
-            "example": example,
-            "description": description,
-        }
-        for name, example, description in _HEADERS
-    ],
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/cloudevents+json": {"schema": EVENT, "example": _EXAMPLE},
-            "application/cloudevents-batch+json": {
-                "schema": {"type": "array", "items": EVENT},
-                "example": [_EXAMPLE],
-            },
-            "application/json": {
-                "schema": {"description": "Binary mode: the event's data. Any media type is allowed."},
-                "example": {"total": 12.5},
-            },
-        },
-    },
+_PARAMETERS: Final = [
+    {
+        "name": name,
+        "in": "header",
+        "schema": {"type": "string"},
+        "example": example,
+        "description": description,
+    }
+    for name, example, description in _HEADERS
+]
+
+
+def _body(media_type: str, schema: dict[str, Any], example: object) -> dict[str, Any]:
+    content = {media_type: {"schema": schema, "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_ACKNOWLEDGED: Final[dict[str, Any]] = {
+    "status_code": _ACCEPTED,
+    "response_model": ProduceAnswer,
+    "response_description": "All of the events were acknowledged.",
 }
+_SOME_FAILED: Final[dict[int | str, dict[str, Any]]] = {
+    207: {
+        "model": ProduceAnswer,
+        "description": "Some of a batch failed.",
+        "headers": with_headers("Pilotfish-Failed-Records"),
+    }
+}
+_NoParameters = Annotated[NoQuery, Query()]
 
 
 def events_router(events: Events) -> APIRouter:
-    """Returns the route, with its OpenAPI description."""
-    router = APIRouter(tags=["cloudevents"])
+    """Returns the routes, with their OpenAPI descriptions."""
+    refusals = problems(400, 404, 408, 413, 415, 422, 429, 500, 503, 504)
+    router = APIRouter(tags=["cloudevents"], responses=refusals)
 
     @router.post(
         "/cloudevents/{topic}",
-        operation_id="publishCloudEvents",
-        status_code=_ACCEPTED,
-        response_model=ProduceAnswer,
-        response_description="All of the events were acknowledged.",
-        responses={
-            **problems(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-            207: {
-                "model": ProduceAnswer,
-                "description": "Some of a batch failed.",
-                "headers": with_headers("Pilotfish-Failed-Records"),
-            },
-        },
-        openapi_extra=REQUEST,
+        operation_id="publishCloudEvent",
+        openapi_extra=_body(_STRUCTURED, EVENT, _EXAMPLE),
+        **_ACKNOWLEDGED,
     )
-    async def post_events(request: Request, topic: str, _: Annotated[NoQuery, Query()]) -> Response:
-        """Writes one CloudEvent, or a batch, to a topic: in binary, structured or batch mode."""
+    async def post_events(request: Request, topic: str, _: _NoParameters) -> Response:
+        """Writes a CloudEvent to a topic. Takes binary mode and batches, too."""
+        return await events.post(topic, request)
+
+    @router.post(
+        "/cloudevents/{topic}/binary",
+        operation_id="publishEventData",
+        openapi_extra={
+            "parameters": _PARAMETERS,
+            **_body(
+                "application/json",
+                {"description": "The event's data. Any media type is allowed."},
+                {"total": 12.5},
+            ),
+        },
+        **_ACKNOWLEDGED,
+    )
+    async def post_data(request: Request, topic: str, _: _NoParameters) -> Response:
+        """Writes a CloudEvent to a topic: its attributes as headers, its data as the body."""
+        if _envelope_type(header(request.scope, b"content-type")) is not None:
+            raise refused(415, "is the media type of an envelope", place="Content-Type")
+        return await events.post(topic, request)
+
+    @router.post(
+        "/cloudevents/{topic}/batch",
+        operation_id="publishCloudEvents",
+        openapi_extra=_body(_BATCH, {"type": "array", "items": EVENT}, [_EXAMPLE]),
+        responses=_SOME_FAILED,
+        **_ACKNOWLEDGED,
+    )
+    async def post_batch(request: Request, topic: str, _: _NoParameters) -> Response:
+        """Writes a batch of CloudEvents to a topic."""
+        if _envelope_type(header(request.scope, b"content-type")) != _BATCH:
+            raise refused(415, f"must be {_BATCH}", place="Content-Type")
         return await events.post(topic, request)
 
     return router

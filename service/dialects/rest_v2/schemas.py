@@ -39,7 +39,7 @@ class BrokersV2(BaseModel):
     brokers: list[int]
 
 
-class Offset(BaseModel):
+class OffsetV2(BaseModel):
     """One record: where it lies, or why it was not acknowledged."""
 
     partition: int | None
@@ -50,7 +50,7 @@ class Offset(BaseModel):
 
 
 class ProduceAnswerV2(BaseModel):
-    offsets: list[Offset] = Field(description="One per record, in order.")
+    offsets: list[OffsetV2] = Field(description="One per record, in order.")
     key_schema_id: None
     value_schema_id: None
 
@@ -58,7 +58,7 @@ class ProduceAnswerV2(BaseModel):
 class ErrorV2(BaseModel):
     error_code: int
     message: str
-    offsets: list[Offset] | None = Field(
+    offsets: list[OffsetV2] | None = Field(
         None, description="One per record, if none was acknowledged and the reasons differ."
     )
 
