@@ -34,6 +34,7 @@ _FAILED: Final = {
 }
 _RECEIPT: Final = {"partition": 3, "offset": 7, "timestamp": 1767258000000}
 _ALL: Final = {"topic": "orders", "results": [_RECEIPT]}
+_UNACKNOWLEDGED: Final = {"topic": "orders", "results": [{**_RECEIPT, "offset": None}]}
 _SOME: Final = {"topic": "orders", "results": [_RECEIPT, _FAILED]}
 _SPOOLED: Final = {
     "topic": "orders",
@@ -229,9 +230,10 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
         ],
     },
     ("post", "/v1/topics/{topic}/records", "200"): _ALL,
-    ("post", "/v1/topics/{topic}/records", "202"): _SPOOLED,
+    ("post", "/v1/topics/{topic}/records", "202"): _UNACKNOWLEDGED,
     ("post", "/v1/topics/{topic}/records/bytes", "200"): _ALL,
-    ("post", "/v1/topics/{topic}/records/bytes", "202"): _SPOOLED,
+    ("post", "/v1/topics/{topic}/records/bytes", "202"): _UNACKNOWLEDGED,
+    ("post", "/v1/topics/{topic}/records/spool", "202"): _SPOOLED,
     ("post", "/v1/topics/{topic}/records", "207"): _SOME,
     ("get", "/topics", "200"): ["orders", "payments"],
     ("get", "/topics/{topic}", "200"): {

@@ -3,9 +3,11 @@
     POST …/records           produceRecords    many records as JSON
     POST …/records/bytes     produceBytes      one record's value
     POST …/records/stream    produceStream     a record per line
+    POST …/records/spool     spoolRecords      many records as JSON, to the spool
 
-The first path takes all three media types. The other two are for clients that are generated from the
-document: many generators understand only the first media type of an operation.
+The first path takes all three media types, and `delivery=spool`. The others are for clients that are
+generated from the document: many generators understand only the first media type of an operation, and only
+the first kind of its answers.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from fastapi import APIRouter, Request, Response
 from service.native.schemas import PRODUCE_BODY, PRODUCE_EXAMPLE, SpooledAnswer
 from service.produce.ndjson import STREAM, is_ndjson
 from service.produce.produce_endpoint import ROUTE, ProduceEndpoint
-from service.produce.produce_forms import DELIVERIES, DELIVERY
+from service.produce.produce_forms import DELIVERY
 from service.produce.records_codec import MAX_TIMESTAMP_MS
 from service.wire.asgi import header
-from service.wire.media_type import JSON, OCTET_STREAM, check_media_type
+from service.wire.errors import Problem, ProblemError
+from service.wire.media_type import JSON, OCTET_STREAM, media_type_of
 from service.wire.payload import Format
 from service.wire.responses import as_is, problems, with_headers
 from service.wire.schemas import ProduceAnswer
@@ -62,15 +65,6 @@ _TIMES: Final = [
     ),
 ]
 _WHOLE: Final = [
-    _parameter(
-        DELIVERY,
-        "query",
-        "spool: answered 202 once the records are in the sidecar's log on disk, and delivered at least once, "
-        "in order among themselves, when Kafka accepts them. 400 if the sidecar has no spool.",
-        type="string",
-        enum=list(DELIVERIES),
-        default=DELIVERIES[0],
-    ),
     _parameter(
         "Idempotency-Key",
         "header",
@@ -141,8 +135,8 @@ _SENT: Final = "With acks=0: sent, without acknowledgement."
 _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "All records are acknowledged.", "headers": with_headers("Pilotfish-Replayed")},
     202: {
-        "model": ProduceAnswer | SpooledAnswer,
-        "description": f"delivery=spool: the records are on the sidecar's disk. {_SENT}",
+        "model": ProduceAnswer,
+        "description": _SENT,
         "headers": with_headers("Pilotfish-Replayed"),
     },
 }
@@ -153,6 +147,8 @@ _SOME_FAILED: Final[dict[int | str, dict[str, Any]]] = {
         "headers": with_headers("Pilotfish-Failed-Records", "Pilotfish-Replayed"),
     },
 }
+_SPOOL: Final = f"{DELIVERY}=spool".encode()
+_OF_SPOOL: Final = (400, 404, 408, 413, 415, 422, 429, 500, 503)
 _PROBLEMS: Final = (400, 404, 408, 413, 415, 422, 429, 500, 503, 504)
 
 
@@ -189,7 +185,32 @@ def records_router(endpoint: ProduceEndpoint) -> APIRouter:
     async def produce_bytes(request: Request, topic: str) -> Response:
         """Writes one record, whose value is the body, and answers when the brokers have acknowledged it."""
         scope = request.scope
-        check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"), OCTET_STREAM)
+        if media_type_of(header(scope, b"content-type")) != OCTET_STREAM:
+            detail = "Content-Type: must be application/octet-stream"
+            raise ProblemError(Problem(415, detail, place="Content-Type", written="no"))
+        answer = await endpoint.answer(topic, scope, request.receive)
+        return as_is(answer.status, answer.headers, answer.body)
+
+    @router.post(
+        f"{ROUTE}/spool",
+        operation_id="spoolRecords",
+        status_code=202,
+        response_model=SpooledAnswer,
+        response_description="The records are on the sidecar's disk.",
+        responses={
+            **problems(*_OF_SPOOL),
+            202: {"headers": with_headers("Pilotfish-Replayed")},
+        },
+        openapi_extra=_operation([*_TIMES, *_WHOLE], JSON, schema=PRODUCE_BODY, example=PRODUCE_EXAMPLE),
+    )
+    async def spool(request: Request, topic: str) -> Response:
+        """Writes records to the sidecar's log on disk.
+
+        They are delivered at least once, in order among themselves, when Kafka accepts them. 400 if the
+        sidecar has no spool.
+        """
+        query = request.scope["query_string"]
+        scope = {**request.scope, "query_string": b"&".join([_SPOOL, *([query] if query else [])])}
         answer = await endpoint.answer(topic, scope, request.receive)
         return as_is(answer.status, answer.headers, answer.body)
 

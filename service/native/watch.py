@@ -226,7 +226,7 @@ class WatchRoute:
             "/v1/watch/changes",
             operation_id="pollChanges",
             response_model=ChangesAnswer,
-            responses=problems(412, 422, 429),
+            responses=problems(422, 429),
         )(self.changes)
         return router
 

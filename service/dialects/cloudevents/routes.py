@@ -44,6 +44,10 @@ _FAMILY: Final = "application/cloudevents"
 _STRUCTURED: Final = "application/cloudevents+json"
 _BATCH: Final = "application/cloudevents-batch+json"
 
+#: Media types of envelopes that a path takes; None is binary mode.
+Modes = tuple[str | None, ...]
+_ANY_MODE: Final[Modes] = (None, _STRUCTURED, _BATCH)
+
 _ACCEPTED: Final = 202
 
 
@@ -133,7 +137,7 @@ def events_router(events: Events) -> APIRouter:
     )
     async def post_events(request: Request, topic: str, _: _NoParameters) -> Response:
         """Writes a CloudEvent to a topic. Takes binary mode and batches, too."""
-        return await events.post(topic, request)
+        return await events.post(topic, request, _ANY_MODE)
 
     @router.post(
         "/cloudevents/{topic}/binary",
@@ -150,9 +154,7 @@ def events_router(events: Events) -> APIRouter:
     )
     async def post_data(request: Request, topic: str, _: _NoParameters) -> Response:
         """Writes a CloudEvent to a topic: its attributes as headers, its data as the body."""
-        if _envelope_type(header(request.scope, b"content-type")) is not None:
-            raise refused(415, "is the media type of an envelope", place="Content-Type")
-        return await events.post(topic, request)
+        return await events.post(topic, request, (None,))
 
     @router.post(
         "/cloudevents/{topic}/batch",
@@ -163,9 +165,7 @@ def events_router(events: Events) -> APIRouter:
     )
     async def post_batch(request: Request, topic: str, _: _NoParameters) -> Response:
         """Writes a batch of CloudEvents to a topic."""
-        if _envelope_type(header(request.scope, b"content-type")) != _BATCH:
-            raise refused(415, f"must be {_BATCH}", place="Content-Type")
-        return await events.post(topic, request)
+        return await events.post(topic, request, (_BATCH,))
 
     return router
 
@@ -190,20 +190,23 @@ class Events:
         self._body_threads = body_threads
         self._metrics = metrics
 
-    async def post(self, topic: str, request: Request) -> Response:
+    async def post(self, topic: str, request: Request, modes: Modes) -> Response:
         """Serves one request. Raises ProblemError if nothing of it was accepted."""
         with self._metrics.produce(request.scope) as timed:
-            answer = await self._answer(topic, request)
+            answer = await self._answer(topic, request, modes)
             timed.outcome = answer.outcome
             return as_is(answer.status, answer.headers, answer.body)
 
-    async def _answer(self, topic: str, request: Request) -> Answer:
+    async def _answer(self, topic: str, request: Request, modes: Modes) -> Answer:
         since_ms = self._clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
         try:
             self._producing.check(topic, caller)
             check_encoding(header(scope, b"content-encoding"))
             media_type = _envelope_type(header(scope, b"content-type"))
+            if media_type not in modes:
+                must = "is of another mode; POST /cloudevents/{topic} takes all of them"
+                raise refused(415, must, place="Content-Type")
             with self._admission.acquire(announced_bytes(scope), caller) as permit:
                 body = await read_body(
                     request.scope, request.receive, permit, self._producing.times.timeout_ms

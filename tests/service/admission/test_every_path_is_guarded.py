@@ -56,6 +56,8 @@ BODIES: Final = (
         "application/cloudevents+json",
         b'{"specversion":"1.0","id":"1","source":"/x","type":"t","datacontenttype":"application/json","data":1}',
     ),
+    ("application/cloudevents-batch+json", b'[{"specversion":"1.0","id":"1","source":"/x","type":"t"}]'),
+    ("application/octet-stream", b'{"value":1}'),
     ("application/json", b"1"),
 )
 
