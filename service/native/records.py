@@ -148,7 +148,6 @@ _SOME_FAILED: Final[dict[int | str, dict[str, Any]]] = {
     },
 }
 _SPOOL: Final = f"{DELIVERY}=spool".encode()
-_OF_SPOOL: Final = (400, 404, 408, 413, 415, 422, 429, 500, 503)
 _PROBLEMS: Final = (400, 404, 408, 413, 415, 422, 429, 500, 503, 504)
 
 
@@ -198,7 +197,7 @@ def records_router(endpoint: ProduceEndpoint) -> APIRouter:
         response_model=SpooledAnswer,
         response_description="The records are on the sidecar's disk.",
         responses={
-            **problems(*_OF_SPOOL),
+            **problems(*_PROBLEMS),
             202: {"headers": with_headers("Pilotfish-Replayed")},
         },
         openapi_extra=_operation([*_TIMES, *_WHOLE], JSON, schema=PRODUCE_BODY, example=PRODUCE_EXAMPLE),

@@ -92,10 +92,12 @@ _HEADERS: Final = (
     ("ce-partitionkey", "customer-7", "Becomes the record's key."),
 )
 
+_REQUIRED: Final = ("ce-specversion", "ce-id", "ce-source", "ce-type")
 _PARAMETERS: Final = [
     {
         "name": name,
         "in": "header",
+        "required": name in _REQUIRED,
         "schema": {"type": "string"},
         "example": example,
         "description": description,

@@ -61,6 +61,9 @@ BODIES: Final = (
     ("application/json", b"1"),
 )
 
+#: A CloudEvent in binary mode.
+EVENT: Final = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/x", "ce-type": "t"}
+
 _PARAMETER: Final = re.compile(r"{(\w+)(?::\w+)?}")
 _FAILED: Final = re.compile(r'"error(_code)?": ?([45]|{)')
 _FORBIDDEN: Final = re.compile(r'TOPIC_AUTHORIZATION_FAILED|"error_code": ?403|ERR_PUBSUB_FORBIDDEN')
@@ -142,6 +145,8 @@ class Site:
     ) -> Answer:
         """One request; if it waits for the brokers, they answer that they know nothing more."""
         sent = {"host": "localhost", "content-type": body[0], **(headers or {})}
+        if route.template.endswith("/binary"):
+            sent |= EVENT
         if name is not None:
             sent |= self.tokens.of(name)
         if route.method in ("GET", "HEAD"):
@@ -159,7 +164,7 @@ class Site:
         return self._bodies[route]
 
     def _found_body(self, route: Route) -> tuple[str, bytes]:
-        if route.method == "GET":
+        if route.method == "GET" or route.template.endswith("/spool"):  # there is none here
             return BODIES[0]
         path = route.path("orders", fast=True)
         answers = [(body, self.ask(route, path, name="all", body=body)) for body in BODIES]

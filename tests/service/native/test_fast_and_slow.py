@@ -145,6 +145,7 @@ def test_the_document_knows_every_call_of_the_api(web: HttpApp) -> None:
         ("POST", "/v1/topics/{topic}/records"),
         ("POST", "/v1/topics/{topic}/records/bytes"),
         ("POST", "/v1/topics/{topic}/records/stream"),
+        ("POST", "/v1/topics/{topic}/records/spool"),
         ("POST", "/v1/metadata/refresh"),
         ("GET", "/v1/status"),
         ("GET", "/v1/watch"),
