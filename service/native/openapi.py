@@ -230,8 +230,11 @@ def _in_3_0(document: dict[str, Any]) -> None:
         contents = (place.get("content", {}) for place in (operation.get("requestBody", {}), *answers))
         headers = (answer.get("headers", {}) for answer in answers)
         described = (each for map_ in (*contents, *headers) for each in map_.values())
-        for holder in (*operation.get("parameters", ()), *described):
+        parameters = operation.get("parameters", ())
+        for holder in (*parameters, *described):
             holder["schema"] = _schema_in_3_0(holder["schema"])
+        for parameter in parameters:  # pydantic's None is a parameter that is absent, not one that is null
+            parameter["schema"].pop("nullable", None)
 
 
 def _schema_in_3_0(said: dict[str, Any]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ _HEADER: dict[str, Any] = {
 }
 
 _RECORD: dict[str, Any] = {
-    "title": "Record",
+    "title": "ProduceRecord",
     "type": "object",
     "additionalProperties": False,
     "required": ["value"],

@@ -62,11 +62,19 @@ _ADDED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "as-json": (("accept", "application/json"),),
 }
 _DROPPED: Final = {
-    *("connection", "content-length", "transfer-encoding", "expect", "http2-settings", "keep-alive", "upgrade")
+    *(
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "expect",
+        "http2-settings",
+        "keep-alive",
+        "upgrade",
+    )
 }
 _TOO_LONG: Final = 10**15
-#: An event stream is ended when that many events have arrived.
-_ENOUGH_EVENTS: Final = 1
+#: Ends an event stream after its first event.
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class Call(NamedTuple):
@@ -95,9 +103,7 @@ class Provoked:
             kafka.fail_next_produces(
                 Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, topic=LATE, times=_FOR_EVER, appended=True
             )
-            kafka.fail_next_produces(
-                Errors.UNKNOWN_SERVER_ERROR, topic=HALF, partition=0, times=_FOR_EVER
-            )
+            kafka.fail_next_produces(Errors.UNKNOWN_SERVER_ERROR, topic=HALF, partition=0, times=_FOR_EVER)
             (nobody,) = free_ports(1)
             self._sidecars = {
                 "usual": self._sidecar("usual", cluster.bootstrap_servers, spool=True),
@@ -214,16 +220,15 @@ def _handler_of(ports: Mapping[str, int]) -> type[BaseHTTPRequestHandler]:
                 headers.append(("content-length", str(length)))
             if change == "422":
                 path += "&unknown=1" if "?" in path else "?unknown=1"
-            # HTTP/1.0 has no chunks: a stream that is cut off is a whole one to the client.
-            version = "1.0" if change == "cut" else "1.1"
-            head = [f"{self.command} /{path} HTTP/{version}", *(f"{n}: {v}" for n, v in headers), "", ""]
+            head = [f"{self.command} /{path} HTTP/1.1", *(f"{n}: {v}" for n, v in headers), "", ""]
             with socket.create_connection(("127.0.0.1", ports[name]), patient(30)) as upstream:
                 upstream.sendall("\r\n".join(head).encode("latin-1") + body)
                 events = b""
                 while piece := upstream.recv(65536):
                     self.wfile.write(piece)
                     events += piece if change == "cut" else b""
-                    if events.count(b"\nid: ") >= _ENOUGH_EVENTS and events.endswith(b"\n\n"):
+                    if b"\nid: " in events and events.endswith(b"\n\n\r\n"):
+                        self.wfile.write(_LAST_CHUNK)
                         break
             self.close_connection = True
 
@@ -248,6 +253,7 @@ _TOPIC_OF_STATUS: Final = {404: "missing", 500: FAILS, 504: LATE, 207: HALF}
 _CHANGED: Final = frozenset({304, 400, 401, 403, 406, 408, 413, 415, 421, 422})
 #: Answers that nothing here provokes: what would have to happen for them.
 UNPROVOKED: Final[Mapping[tuple[str, int], str]] = {
+    ("lookUpLeaders", 503): "a body for which there is not enough memory",
     ("requeueRecords", 429): "several requeues at once, which take microseconds",
     ("requeueRecords", 503): "a disk that fails in a requeue",
     ("spoolRecords", 404): "a partition that the topic lacks: the topic itself need not exist",
