@@ -138,48 +138,51 @@ class SpooledAnswer(BaseModel):
 
 _FORMATS = [form.value for form in Format]
 
+_HEADER: dict[str, Any] = {
+    "title": "RecordHeader",
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["key", "value"],
+    "properties": {
+        "key": {"type": "string"},
+        "value": {"type": ["string", "null"], "contentEncoding": "base64"},
+    },
+}
+
+_RECORD: dict[str, Any] = {
+    "title": "ProduceRecord",
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["value"],
+    "properties": {
+        "key": {"description": "In key_format; null or absent for none."},
+        "value": {"description": "In value_format; null is a tombstone."},
+        "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
+        "timestamp": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "description": "Milliseconds since 1970; now if null or absent.",
+        },
+        "headers": {"type": ["array", "null"], "items": _HEADER},
+    },
+}
+
 PRODUCE_BODY: dict[str, Any] = {
+    "title": "ProduceBody",
     "type": "object",
     "additionalProperties": False,
     "required": ["records"],
     "properties": {
-        "key_format": {"enum": _FORMATS, "default": Format.TEXT.value},
-        "value_format": {"enum": _FORMATS, "default": Format.JSON.value},
-        "records": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["value"],
-                "properties": {
-                    "key": {"description": "In key_format; null or absent for none."},
-                    "value": {"description": "In value_format; null is a tombstone."},
-                    "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
-                    "timestamp": {
-                        "type": ["integer", "null"],
-                        "minimum": 0,
-                        "description": "Milliseconds since 1970; now if null or absent.",
-                    },
-                    "headers": {
-                        "type": ["array", "null"],
-                        "items": {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "required": ["key", "value"],
-                            "properties": {
-                                "key": {"type": "string"},
-                                "value": {"type": ["string", "null"], "contentEncoding": "base64"},
-                            },
-                        },
-                    },
-                },
-            },
-        },
+        "key_format": {"type": "string", "enum": _FORMATS, "default": Format.TEXT.value},
+        "value_format": {"type": "string", "enum": _FORMATS, "default": Format.JSON.value},
+        "records": {"type": "array", "minItems": 1, "items": _RECORD},
     },
 }
 
+PRODUCE_EXAMPLE = {"records": [{"key": "customer-7", "value": {"total": 12.5}}]}
+
 LOOKUPS_BODY: dict[str, Any] = {
+    "title": "LookupsBody",
     "type": "object",
     "additionalProperties": False,
     "required": ["lookups"],
@@ -189,14 +192,15 @@ LOOKUPS_BODY: dict[str, Any] = {
             "minItems": 1,
             "maxItems": 1000,
             "items": {
+                "title": "Lookup",
                 "type": "object",
                 "additionalProperties": False,
                 "required": ["topic"],
                 "properties": {
                     "topic": {"type": "string"},
-                    "partition": {"type": "integer", "minimum": 0},
+                    "partition": {"type": "integer", "minimum": 0, "maximum": MAX_INT32},
                     "key": {"description": "In key_format; instead of a partition."},
-                    "key_format": {"enum": _FORMATS, "default": Format.TEXT.value},
+                    "key_format": {"type": "string", "enum": _FORMATS, "default": Format.TEXT.value},
                 },
             },
         }
