@@ -236,6 +236,7 @@ lock: $(UV)  ## compiles the pins again
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/audit.in -c requirements/dev.txt -o requirements/audit.txt
+	$(COMPILE) requirements/clients.in -c requirements/dev.txt -o requirements/clients.txt
 
 clean:  ## forgets the environment and every cache
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -16,7 +16,7 @@ its own part. `finished` is pure; `ReadyDocument` belongs to the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -107,11 +107,12 @@ def finished(
     error_models: Iterable[type[BaseModel]],
     examples: Examples,
     error_formats: ErrorFormats,
+    open_paths: Container[str],
 ) -> dict[str, Any]:
     """Adds the common parts to FastAPI's `document`, and returns it as OpenAPI 3.0.
 
     `error_models` are the models named by the routes' error answers; `examples` are the dialects' answers;
-    `error_formats` make the example of each refusal. Changes `document`.
+    `error_formats` make the example of each refusal; `open_paths` need no token. Changes `document`.
     """
     modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "serialization") for model in error_models]
     _, errors = models_json_schema(modes, ref_template=_SCHEMAS + "{model}")
@@ -121,6 +122,8 @@ def finished(
         _drop_titles(schema)
     for method, path, operation in _operations(document):
         _add_guards(operation, _OF_GUARDS if method == "get" else _OF_GUARDS | _OF_GUARDS_WITH_BODY)
+        if path in open_paths:
+            del operation["responses"]["401"]
         _add_headers(operation)
         _add_links(operation)
         _add_examples(method, path, operation, {**ANSWERS, **examples}, error_formats.of(path))

@@ -218,7 +218,7 @@ def records_router(endpoint: ProduceEndpoint) -> APIRouter:
         operation_id="produceStream",
         response_class=Response,
         responses={
-            **problems(400, 404, 408, 415, 422, 429, 503),
+            **problems(400, 415, 422, 429),
             200: {
                 "description": "A line for each record as it is acknowledged or fails, and a summary line at "
                 "the end. Without that line, the outcome of the records without a line is unknown.",

@@ -439,7 +439,8 @@ def _make_api(
     def document() -> dict[str, Any]:
         api.openapi_schema = None  # FastAPI would cache it, but its bytes are cached already
         examples = {key: body for d in dialects for key, body in d.examples().items()}
-        document = finished(make_document(), error_models, examples, error_formats)
+        open_paths = {path for d in dialects for path in d.open_paths}
+        document = finished(make_document(), error_models, examples, error_formats, open_paths)
         api.openapi_schema = None
         return document
 

@@ -88,7 +88,7 @@ def _write(document: Mapping[str, Any], folder: Path) -> Path:
     return path
 
 
-# -- Python ------------------------------------------------------------------------------------------------------
+# -- Python --------------------------------------------------------------------------------------------------
 
 
 def python_environment() -> Path:
@@ -153,7 +153,7 @@ def generate_python(document: Mapping[str, Any], folder: Path) -> PythonClient:
     return PythonClient(folder, programs)
 
 
-# -- TypeScript --------------------------------------------------------------------------------------------------
+# -- TypeScript ----------------------------------------------------------------------------------------------
 
 
 def check_typescript(document: Mapping[str, Any], folder: Path, url: str, token: str) -> None:
@@ -170,19 +170,27 @@ def check_typescript(document: Mapping[str, Any], folder: Path, url: str, token:
     ran([node, folder / "out" / "use_client.js", url, token], folder)
 
 
-# -- Java and Go, by OpenAPI Generator ---------------------------------------------------------------------------
+# -- Java and Go, by OpenAPI Generator -----------------------------------------------------------------------
 
 
 def _generate(language: str, document: Mapping[str, Any], folder: Path, *more: str) -> None:
     (jar,) = ensure_jars(_GENERATOR, _CACHE / "openapi-generator")
-    java = [find_java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", jar, "generate"]
+    java = [
+        find_java().path,
+        "-Xmx512m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-jar",
+        jar,
+        "generate",
+    ]
     what = ["-g", language, "-i", _write(document, folder), "-o", folder, *more]
     _refuse_warnings(ran([*java, *what], folder))
 
 
 def check_java(document: Mapping[str, Any], folder: Path, url: str, token: str) -> None:
     """javac with all warnings as errors, and UseClient.java. Raises JavaMissingError, JarsMissingError."""
-    java = find_java()
+    java = find_java().path
     require_compiler(java)
     jars = ensure_jars(_JAVA_NEEDS, _CACHE / "java-client")
     names = f"invokerPackage={PACKAGE},apiPackage={PACKAGE}.api,modelPackage={PACKAGE}.model"

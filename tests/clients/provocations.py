@@ -20,12 +20,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-import httpx
-
 from client_core import Errors
 from client_core.testing.free_ports import free_ports
 from service.process.embedded import EmbeddedCluster
-from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
 from tests.support.waiting import patient, wait_until
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
 #: The topic of the document's examples.
 TOPIC: Final = "orders"
 #: Topics whose records fail: for good, after the brokers stored them, one of two, and by Kafka's ACL.
-FAILS, LATE, HALF = "failing", "late", "half"
+FAILS, LATE, HALF, INVALID = "failing", "late", "half", "invalid"
 _FOR_EVER: Final = 1_000_000_000
 _KAFKA: Final = {
     "request.timeout.ms": "700",
@@ -96,7 +93,7 @@ class Provoked:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             cluster = stack.enter_context(EmbeddedCluster(topics=(TOPIC,)))
-            for topic in (FAILS, LATE, HALF):
+            for topic in (FAILS, LATE, HALF, INVALID):
                 cluster.kafka.create_topic(topic, partitions=2)
             kafka = cluster.kafka
             kafka.fail_next_produces(Errors.UNKNOWN_SERVER_ERROR, topic=FAILS, times=_FOR_EVER)
@@ -104,6 +101,7 @@ class Provoked:
                 Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND, topic=LATE, times=_FOR_EVER, appended=True
             )
             kafka.fail_next_produces(Errors.UNKNOWN_SERVER_ERROR, topic=HALF, partition=0, times=_FOR_EVER)
+            kafka.fail_next_produces(Errors.INVALID_RECORD, topic=INVALID, times=_FOR_EVER)
             (nobody,) = free_ports(1)
             self._sidecars = {
                 "usual": self._sidecar("usual", cluster.bootstrap_servers, spool=True),
@@ -180,8 +178,13 @@ class Provoked:
         """One look-up waits at the full sidecar as long as this lasts."""
         full = self._sidecars["full"]
         with socket.create_connection(("127.0.0.1", full.api_port), patient(10)) as waiting:
-            request = f"GET /v1/cluster?max_block_ms=3600000 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {self.token}\r\n\r\n"
-            waiting.sendall(request.encode())
+            lines = (
+                "GET /v1/cluster?max_block_ms=3600000 HTTP/1.1",
+                "host: localhost",
+                f"authorization: Bearer {self.token}",
+                *("", ""),
+            )
+            waiting.sendall("\r\n".join(lines).encode())
             wait_until(
                 lambda: full.api.get("/v1/status").json()["waiting_requests"] == 1,
                 what="a request that waits",
@@ -201,7 +204,7 @@ def _handler_of(ports: Mapping[str, int]) -> type[BaseHTTPRequestHandler]:
 
         do_POST = do_PUT = do_GET
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
         def _pass_on(self) -> None:
@@ -245,32 +248,41 @@ def _handler_of(ports: Mapping[str, int]) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-# -- which call leads to which status --------------------------------------------------------------------------
+# -- which call leads to which status ------------------------------------------------------------------------
 
 #: Statuses that come from the topic that is named, where a topic is named.
 _TOPIC_OF_STATUS: Final = {404: "missing", 500: FAILS, 504: LATE, 207: HALF}
+#: Parts of paths that are not there.
+_OTHERS: Final = {"broker_id": 999, "cluster_id": "another", "pubsub": "another"}
 #: Those that a change of the proxy provokes.
 _CHANGED: Final = frozenset({304, 400, 401, 403, 406, 408, 413, 415, 421, 422})
+_SHUTDOWN: Final = "a sidecar that shuts down"
+_PUBLISH: Final = ("Event", "EventByPut", "Events", "EventsByPut", "EventsAlpha", "EventsAlphaByPut")
 #: Answers that nothing here provokes: what would have to happen for them.
 UNPROVOKED: Final[Mapping[tuple[str, int], str]] = {
     ("lookUpLeaders", 503): "a body for which there is not enough memory",
+    ("produceRecordsV3", 413): "more records than one body may have",
+    ("produceStream", 503): _SHUTDOWN,
+    ("putDaprLabel", 503): _SHUTDOWN,
+    **{(f"publishDapr{each}", 503): _SHUTDOWN for each in _PUBLISH},
     ("requeueRecords", 429): "several requeues at once, which take microseconds",
     ("requeueRecords", 503): "a disk that fails in a requeue",
     ("spoolRecords", 404): "a partition that the topic lacks: the topic itself need not exist",
     ("spoolRecords", 500): "a disk that fails",
     ("spoolRecords", 503): "a spool that is full",
+    ("spoolRecords", 504): "a disk that is slow",
 }
 
 
 def calls(document: Mapping[str, Any], cluster_id: str) -> list[Call]:
     """A call for each status of each operation, without those that are UNPROVOKED."""
-    found = []
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            for status in map(int, operation["responses"]):
-                if (operation["operationId"], status) not in UNPROVOKED:
-                    found.append(_call(operation, status, cluster_id))
-    return found
+    return [
+        _call(operation, status, cluster_id)
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for status in map(int, operation["responses"])
+        if (operation["operationId"], status) not in UNPROVOKED
+    ]
 
 
 def _call(operation: Mapping[str, Any], status: int, cluster_id: str) -> Call:
@@ -284,11 +296,13 @@ def _call(operation: Mapping[str, Any], status: int, cluster_id: str) -> Call:
         arguments["partition"] = 0
     sidecar = {429: "full", 503: "alone"}.get(status, "usual")
     change = str(status) if status in _CHANGED else "as-it-is"
-    if status in _TOPIC_OF_STATUS and "topic" in arguments:
+    others = {key: value for key, value in _OTHERS.items() if key in arguments}
+    if status == 404 and others:
+        arguments |= others
+    elif status in _TOPIC_OF_STATUS and "topic" in arguments:
         arguments["topic"] = _TOPIC_OF_STATUS[status]
-    elif status == 404:
-        of_path = {"broker_id": 999, "cluster_id": "another"}
-        arguments |= {key: value for key, value in of_path.items() if key in arguments}
+    elif status == 422 and "pubsub" in arguments:
+        arguments["topic"], change = INVALID, "as-it-is"
     if status == 412:
         arguments["min_version"] = "00000000-1"
     if status == 202 and name in ("produceRecords", "produceBytes", "produceStream"):

@@ -10,12 +10,14 @@ import inspect
 import json
 import pkgutil
 import sys
-import types
 import typing
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from io import BytesIO
 from typing import Any, Final
+
+if typing.TYPE_CHECKING:
+    import types
 
 _AT_ONCE: Final = 8
 _TIMEOUT_S: Final = 60

@@ -122,6 +122,8 @@ def _body(name: str, status: int) -> dict[str, Any]:
     example = schema["example"]
     if status == 207 and name == "produceRecords":
         example = {"records": [{"value": 1, "partition": 0}, {"value": 2, "partition": 1}]}
+    elif status == 207 and name == "publishCloudEvents":  # enough for both partitions
+        example = [{**example[0], "id": key, "partitionkey": key} for key in "abcdefgh"]
     return {"body": example}
 
 
