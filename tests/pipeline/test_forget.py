@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -88,7 +88,7 @@ def test_a_batch_whose_removal_was_cut_short_is_there_once(
 
 def test_a_forgotten_sidecar_and_event_are_in_no_table(spark: SparkSession, tmp_path: Path) -> None:
     events, out = tmp_path / "events", str(tmp_path / "out")
-    truth = write(plan_for(1_000, seed=5), events, tmp_path / "truth.json")
+    truth: dict[str, Any] = write(plan_for(1_000, seed=5), events, tmp_path / "truth.json")
     run = CliRunner().invoke(main, ["run", "--source", "files", "--input", str(events), "--out", out])
     assert run.exit_code == 0, run.output
     before = kept_tables(tmp_path / "out")
