@@ -9,11 +9,11 @@ with it the looks of a boot give bounds of its clock's error:
          │ begun │                   the span that most boots agree about
          lo     hi                   asked - hi  <  error of the clock  <=  seen - lo
 
-The narrowest bounds of all its epochs count, but for a twentieth: a lost line can make one wrong. A held
-sidecar looks late but rightly, so it is no wrong clock. A clock is wrong if 0 is out of its bounds by
-CLOCK_SUSPECT_MS or more, or if it is not steady: the bounds contradict each other, or the time of start
-(heartbeat less uptime) moved, as at a step of NTP. gold_data_quality says which boots those are
-(`is_left_out`), and is made before all other tables.
+The narrowest bounds of all its epochs count, but for a twentieth: a lost line, or the answer of a broker that
+lags, can make one wrong. A held sidecar looks late but rightly, so it is no wrong clock. A clock is wrong if
+0 is more than CLOCK_SUSPECT_MS out of its bounds, or if it is not steady: the bounds contradict each other, or
+the time of start (heartbeat less uptime) moved, as at a step of NTP. gold_data_quality says which boots those
+are (`is_left_out`), and is made before all other tables.
 
     believed     leaves out the rows of those boots: for first sights and shortages, because a clock that is
                  15 minutes off would invent some
@@ -56,6 +56,8 @@ CLOCK_SUSPECT_MS: Final = 1_000
 LEAST_BOOTS: Final = 3
 
 _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
+#: An hour; a longer one is made up, and can't be subtracted from any time.
+_LONGEST_LOOK_US: Final = 3_600_000_000
 #: The part of a boot's bounds that may be wrong.
 _WRONG: Final = 0.05
 
@@ -104,8 +106,10 @@ def _sights_after_looks(read: Read) -> DataFrame:
     """
     at_us = f.unix_micros("observed_at")
     # An answer may show less than what was true when it came, but not than when it was asked for.
-    asked_us = f.try_subtract(at_us, f.greatest("duration_us", f.lit(0)))
-    looks = read(SILVER_REFRESHES).select(*BOOT_KEY, at_us.alias("seen_us"), asked_us.alias("asked"))
+    duration_us = f.least(f.greatest("duration_us", f.lit(0)), f.lit(_LONGEST_LOOK_US))
+    looks = read(SILVER_REFRESHES).select(
+        *BOOT_KEY, at_us.alias("seen_us"), (at_us - duration_us).alias("asked")
+    )
     sights = read(SILVER_EPOCH_SIGHTS).select(
         *_EPOCH_KEY, *BOOT_KEY, f.unix_micros("first_seen").alias("seen_us")
     )
@@ -167,7 +171,8 @@ def with_clocks_judged(known: DataFrame) -> DataFrame:
     lo, hi = f.col("error_lo_us"), f.col("error_hi_us")
     middle_us = f.coalesce((lo + hi) / 2, hi)
     steady_us = f.greatest(lo, f.lit(0)) + f.least(hi, f.lit(0))
-    offset_us = f.when(lo > hi, middle_us).when(lo.isNull() & (hi >= 0), None).otherwise(steady_us)
+    is_unbound = hi.isNull() | (lo.isNull() & (hi >= 0))
+    offset_us = f.when(is_unbound, None).when(lo > hi, middle_us).otherwise(steady_us)
     most_us = CLOCK_SUSPECT_MS * 1_000
     moved_us = f.unix_micros("began_hi") - f.unix_micros("began_lo")
     is_wrong = (f.abs(offset_us) > most_us) | (lo > hi + most_us)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: Lines that share a row of silver_seqs: the bits of a BIGINT, which Spark can merge without sorting.
 LINES_OF_A_BUCKET: Final = 64
 _BITS_OF_A_BUCKET: Final = 6
+#: Thirty years.
+_LONGEST_UPTIME_MS: Final = 10**12
 #: The reason of a refresh that asks for one topic.
 _OF_ONE_TOPIC: Final = "topic_missing"
 
@@ -84,8 +86,9 @@ PRODUCE_WINDOWS: Final = SilverTable(
 
 def _sidecars(events: DataFrame) -> DataFrame:
     """Groups by service and version too: Spark hashes for a minimum of numbers, but sorts for texts."""
-    uptime_us = f.try_multiply("uptime_ms", f.lit(1_000))
-    began = f.timestamp_micros(f.try_subtract(f.unix_micros("observed_at"), uptime_us))
+    # Null beyond it: nothing is subtracted that could lead out of the range of times.
+    uptime_us = f.when(f.col("uptime_ms").between(0, _LONGEST_UPTIME_MS), f.col("uptime_ms") * 1_000)
+    began = f.timestamp_micros(f.unix_micros("observed_at") - uptime_us)
     reported = events.select(
         cluster_id(),
         *BOOT_KEY,
