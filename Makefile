@@ -104,7 +104,7 @@ test: setup  ## what every commit passes: minutes, a real three-broker Kafka inc
 	$(BIN)/python -m tests.support.compiled_tests
 	$(PYTEST) -m "not long"
 
-test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point: minutes
+test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point and call: an hour
 	$(BIN)/python -m tests.pipeline.killed_chain
 
 test-pipeline-hostile: setup java pipeline-jars  ## both stores make every table of events that no cluster emits. EVENTS=1000000, SEED=1

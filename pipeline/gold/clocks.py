@@ -9,15 +9,15 @@ with it the looks of a boot give bounds of its clock's error:
          │ begun │                   the span that most boots agree about
          lo     hi                   asked - hi  <  error of the clock  <=  seen - lo
 
-The narrowest bounds of all its epochs count, but for a twentieth: a lost line, or the answer of a broker that
+The narrowest bounds of all its epochs count, but for a fiftieth: a lost line, or the answer of a broker that
 lags, can make one wrong. A held sidecar looks late but rightly, so it is no wrong clock. A clock is wrong if
-0 is more than CLOCK_SUSPECT_MS out of its bounds, or if it is not steady: the bounds contradict each other, or
-the time of start (heartbeat less uptime) moved, as at a step of NTP. gold_data_quality says which boots those
-are (`is_left_out`), and is made before all other tables.
+0 is more than CLOCK_SUSPECT_MS out of its bounds, or if it is not steady: the bounds contradict each other,
+or the time of start (heartbeat less uptime) moved, as at a step of NTP. gold_data_quality says which boots
+those are (`is_left_out`), and is made before all other tables.
 
     believed     leaves out the rows of those boots: for first sights and shortages, because a clock that is
                  15 minutes off would invent some
-    known        subtracts the clock's error if it is known to CLOCK_SUSPECT_MS, else leaves out: for delays
+    known        subtracts the clock's error if it is known to KNOWN_TO_MS, else leaves out: for delays
     set_right    subtracts the clock's error from their times: for hours, for the latest state and for ends of
                  topics, where some seconds do not matter and no row may be lost
 
@@ -56,10 +56,12 @@ CLOCK_SUSPECT_MS: Final = 1_000
 LEAST_BOOTS: Final = 3
 
 _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
-#: An hour; a longer one is made up, and can't be subtracted from any time.
+#: An hour. A longer one is made up; it could not be subtracted from any time.
 _LONGEST_LOOK_US: Final = 3_600_000_000
 #: The part of a boot's bounds that may be wrong.
-_WRONG: Final = 0.05
+_WRONG: Final = 0.02
+#: An error that is known to this is corrected in delays, which are as long as refresh intervals.
+KNOWN_TO_MS: Final = 2_000
 
 
 def boots(read: Read) -> DataFrame:
@@ -106,10 +108,8 @@ def _sights_after_looks(read: Read) -> DataFrame:
     """
     at_us = f.unix_micros("observed_at")
     # An answer may show less than what was true when it came, but not than when it was asked for.
-    duration_us = f.least(f.greatest("duration_us", f.lit(0)), f.lit(_LONGEST_LOOK_US))
-    looks = read(SILVER_REFRESHES).select(
-        *BOOT_KEY, at_us.alias("seen_us"), (at_us - duration_us).alias("asked")
-    )
+    refreshes = read(SILVER_REFRESHES).where(f.col("duration_us").between(0, _LONGEST_LOOK_US))
+    looks = refreshes.select(*BOOT_KEY, at_us.alias("seen_us"), (at_us - f.col("duration_us")).alias("asked"))
     sights = read(SILVER_EPOCH_SIGHTS).select(
         *_EPOCH_KEY, *BOOT_KEY, f.unix_micros("first_seen").alias("seen_us")
     )
@@ -227,10 +227,8 @@ def believed(read: Read, rows: DataFrame) -> DataFrame:
 
 
 def known(read: Read, rows: DataFrame, *times: str) -> DataFrame:
-    """Returns the rows of all boots whose clocks' errors are known as well as those of right ones, with
-    corrected times.
-    """
-    is_known = f.coalesce(f.col("clock_shift_error_ms") <= CLOCK_SUSPECT_MS, f.lit(False))
+    """Returns the rows of all boots whose clocks are right or known to KNOWN_TO_MS, with corrected times."""
+    is_known = f.coalesce(f.col("clock_shift_error_ms") <= KNOWN_TO_MS, f.lit(False))
     joined = rows.join(left_out(read), [*BOOT_KEY], "left")
     kept = joined.where(f.col("clock_shift_ms").isNull() | is_known)
     right = {time: _less_shift(f.col(time)) for time in times}
