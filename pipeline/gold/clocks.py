@@ -9,8 +9,8 @@ with it the looks of a boot give bounds of its clock's error:
          │ begun │                   the span that most boots agree about
          lo     hi                   asked - hi  <  error of the clock  <=  seen - lo
 
-The narrowest bounds of all its epochs count, but for a fiftieth: a lost line, or the answer of a broker that
-lags, can make one wrong. A held sidecar looks late but rightly, so it is no wrong clock. A clock is wrong if
+The narrowest bounds of all its epochs count. If those contradict each other, a twentieth is left out: a lost
+line, or the answer of a broker that lags, can make one wrong. A held sidecar looks late but rightly, so it is no wrong clock. A clock is wrong if
 0 is more than CLOCK_SUSPECT_MS out of its bounds, or if it is not steady: the bounds contradict each other,
 or the time of start (heartbeat less uptime) moved, as at a step of NTP. gold_data_quality says which boots
 those are (`is_left_out`), and is made before all other tables.
@@ -58,10 +58,10 @@ LEAST_BOOTS: Final = 3
 _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
 #: An hour. A longer one is made up; it could not be subtracted from any time.
 _LONGEST_LOOK_US: Final = 3_600_000_000
-#: The part of a boot's bounds that may be wrong.
-_WRONG: Final = 0.02
+#: The part of a boot's looks that may be wrong.
+_WRONG: Final = 0.05
 #: An error that is known to this is corrected in delays, which are as long as refresh intervals.
-KNOWN_TO_MS: Final = 2_000
+KNOWN_TO_MS: Final = 5_000
 
 
 def boots(read: Read) -> DataFrame:
@@ -96,9 +96,17 @@ def clock_bounds(read: Read) -> DataFrame:
         (f.col("asked_us") - f.col("begun_hi_us")).alias("lo_us"),
         (f.col("seen_us") - f.col("begun_lo_us")).alias("hi_us"),
     )
-    return compared.groupBy(*BOOT_KEY).agg(
-        f.expr(f"percentile_disc({1 - _WRONG}) WITHIN GROUP (ORDER BY lo_us)").alias("error_lo_us"),
-        f.expr(f"percentile_disc({_WRONG}) WITHIN GROUP (ORDER BY hi_us)").alias("error_hi_us"),
+    bounds = compared.groupBy(*BOOT_KEY).agg(
+        f.struct(f.max("lo_us").alias("lo_us"), f.min("hi_us").alias("hi_us")).alias("of_all"),
+        f.struct(
+            f.expr(f"percentile_disc({1 - _WRONG}) WITHIN GROUP (ORDER BY lo_us)").alias("lo_us"),
+            f.expr(f"percentile_disc({_WRONG}) WITHIN GROUP (ORDER BY hi_us)").alias("hi_us"),
+        ).alias("of_most"),
+    )
+    contradict = f.col("of_all.lo_us") > f.col("of_all.hi_us")
+    narrowest = f.when(contradict, f.col("of_most")).otherwise(f.col("of_all"))
+    return bounds.select(
+        *BOOT_KEY, narrowest["lo_us"].alias("error_lo_us"), narrowest["hi_us"].alias("error_hi_us")
     )
 
 

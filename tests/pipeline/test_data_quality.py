@@ -127,6 +127,16 @@ def the_narrowest_of_all_looks_bound_a_clocks_error() -> Story:
 
 
 @story
+def of_many_looks_one_may_be_wrong() -> Story:
+    """Its line about an epoch was lost, and it reports the epoch again later."""
+    lost = Boot("lost")
+    for epoch in range(30):
+        _sees(lost, epoch * 100 + (50 if epoch == 9 else 0), epoch)
+    rows = yield _watching(0, 0, 0, until=1_000, epochs=30) + lost.events
+    assert _said(rows, "clock_offset_ms", "is_clock_suspect")["lost", 1] == (0, False)
+
+
+@story
 def a_refresh_that_failed_is_no_look_and_an_answer_is_as_old_as_its_question() -> Story:
     failed, slow = Boot("failed", clock_s=50), Boot("slow", clock_s=50)
     for epoch in range(5):
