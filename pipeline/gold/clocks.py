@@ -10,10 +10,10 @@ with it the looks of a boot give bounds of its clock's error:
          lo     hi                   asked - hi  <  error of the clock  <=  seen - lo
 
 The narrowest bounds of all its epochs count. If those contradict each other, a twentieth is left out: a lost
-line, or the answer of a broker that lags, can make one wrong. A held sidecar looks late but rightly, so it is no wrong clock. A clock is wrong if
-0 is more than CLOCK_SUSPECT_MS out of its bounds, or if it is not steady: the bounds contradict each other,
-or the time of start (heartbeat less uptime) moved, as at a step of NTP. gold_data_quality says which boots
-those are (`is_left_out`), and is made before all other tables.
+line, or the answer of a broker that lags, can make one wrong. A held sidecar looks late but rightly, so it is
+no wrong clock. A clock is wrong if 0 is more than CLOCK_SUSPECT_MS out of its bounds, or if it is not steady:
+the bounds still contradict each other, or the time of start (heartbeat less uptime) moved, as at a step of
+NTP. gold_data_quality says which boots those are (`is_left_out`), and is made before all other tables.
 
     believed     leaves out the rows of those boots: for first sights and shortages, because a clock that is
                  15 minutes off would invent some
