@@ -180,11 +180,13 @@ def with_clocks_judged(known: DataFrame) -> DataFrame:
     middle_us = f.coalesce((lo + hi) / 2, hi)
     steady_us = f.greatest(lo, f.lit(0)) + f.least(hi, f.lit(0))
     is_unbound = hi.isNull() | (lo.isNull() & (hi >= 0))
-    offset_us = f.when(is_unbound, None).when(lo > hi, middle_us).otherwise(steady_us)
+    bound_us = f.when(is_unbound, None).when(lo > hi, middle_us).otherwise(steady_us)
     most_us = CLOCK_SUSPECT_MS * 1_000
     moved_us = f.unix_micros("began_hi") - f.unix_micros("began_lo")
-    is_wrong = (f.abs(offset_us) > most_us) | (lo > hi + most_us)
-    suspect = f.coalesce(is_wrong, f.lit(False)) | f.coalesce(moved_us > most_us, f.lit(False))
+    has_moved = f.coalesce(moved_us > most_us, f.lit(False))
+    offset_us = f.when(has_moved, f.greatest(f.abs(bound_us), moved_us)).otherwise(bound_us)
+    is_wrong = (f.abs(bound_us) > most_us) | (lo > hi + most_us)
+    suspect = f.coalesce(is_wrong, f.lit(False)) | has_moved
     cluster, sidecar = Window.partitionBy("cluster_id"), Window.partitionBy("sidecar_id")
     is_compared = f.col("clock_offset_ms").isNotNull() | f.col("is_clock_suspect")
     is_few = f.count_if("is_clock_suspect").over(cluster) * 2 < f.count_if(is_compared).over(cluster)

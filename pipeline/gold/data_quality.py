@@ -5,7 +5,7 @@
     is_silent          the last boot of its sidecar, without events for SILENT_AFTER_S. A sidecar that was
                        stopped for good is silent, too: the data does not show the difference
     clock_offset_ms    the least error of its clock that explains when it saw leader epochs: above 0 it is
-                       ahead, 0 if it may be right; of a clock that is not steady the middle (clocks.py)
+                       ahead, 0 if it may be right; of a clock that was stepped by how much it moved
     is_left_out        no table compares its times with those of others (clocks.py)
 
 Made from silver only and before all other gold tables, which leave out the boots that it marks.

@@ -160,6 +160,7 @@ def a_clock_that_was_stepped_or_drifts_is_suspect() -> Story:
         _sees(drifts, epoch * 104, epoch)
     rows = yield _watching(0, 0, 0, 0, 0, until=1_000) + stepped.events + drifts.events + both.events
     assert _said(rows, "is_clock_suspect", "is_left_out")["stepped", 1] == (True, True)
+    assert _said(rows, "clock_offset_ms")["stepped", 1] == (1_001,)
     assert _said(rows, "is_clock_suspect", "is_left_out")["drifts", 1] == (True, True)
     assert _said(rows, "is_clock_suspect", "is_left_out")["steady", 1] == (False, False)
 
