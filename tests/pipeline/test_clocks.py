@@ -11,9 +11,12 @@ from tests.pipeline.clock_judge import judge
 from tests.pipeline.skewed_fleet import skewed_fleet
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from pyspark.sql import SparkSession
 
     from tests.pipeline.clock_judge import Judged
+    from tests.pipeline.fleets import Event
 
 #: With constant errors, steps, drift and paused machines. A hundred: `make test-pipeline-clocks`.
 SEEDS = (3, 4)
@@ -65,14 +68,15 @@ def test_the_events_by_right_clocks_are_the_same_but_for_the_times_of_wrong_ones
     kinds = {sidecar.name: sidecar.kind for sidecar in fleet.sidecars}
     assert {*kinds.values()} > {"right"}
     pairs = zip(fleet.events(skewed=True), fleet.events(skewed=False), strict=True)
-    differ = {ours["sidecar_id"] for ours, theirs in pairs if abs_s(ours, theirs) > 1}
+    differ = {ours["sidecar_id"] for ours, theirs in pairs if _apart_s(ours, theirs) > 1}
     assert differ == {name for name, kind in kinds.items() if kind != "right"}
 
 
-def abs_s(ours: dict[str, object], theirs: dict[str, object]) -> float:
+def _apart_s(ours: Event, theirs: Event) -> float:
     """How far apart two events are in seconds, that are otherwise the same."""
     times = ("observed_at", "started_at")
     assert {n: v for n, v in ours.items() if n not in times} == {
         n: v for n, v in theirs.items() if n not in times
     }
-    return abs((ours["observed_at"] - theirs["observed_at"]).total_seconds())  # type: ignore[operator]
+    apart: timedelta = ours["observed_at"] - theirs["observed_at"]
+    return abs(apart.total_seconds())
