@@ -35,9 +35,9 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
-from service.admission.access import Access, Admission, Refuse, authorizations_of
+from service.admission.access import VARY, Access, Admission, Refuse, authorizations_of
 from service.admission.admission_control import RetryAfter
-from service.admission.caller import set_caller
+from service.admission.caller import ANYONE, Caller, set_caller
 from service.admission.drain import PATH as QUIT_PATH
 from service.admission.drain import Drain, Quit
 from service.observe.http_metrics import OTHER, HttpMetrics
@@ -46,6 +46,7 @@ from service.wire.asgi import (
     BODY,
     UNIX,
     ASGIApp,
+    HeaderPairs,
     Message,
     Receive,
     Scope,
@@ -53,6 +54,7 @@ from service.wire.asgi import (
     as_get,
     head_of,
     header,
+    header_lines,
     respond,
     respond_with,
 )
@@ -71,6 +73,11 @@ _MAX_KNOWN_HOSTS: Final = 64
 SITE: Final = b"sec-fetch-site"
 
 _OURS: Final = (b"same-origin", b"none")
+
+#: The headers of a GET that the guards check, or that have a body follow.
+_CHECKED: Final = frozenset(
+    {b"host", b"authorization", b"origin", SITE, b"content-length", b"transfer-encoding", b"expect"}
+)
 
 
 def is_of_another_page(scope: Scope, site: bytes) -> bool:
@@ -142,6 +149,10 @@ class Guards:
         self._open_paths = open_paths
         self._is_stream = is_stream
         self._quit = quit_path
+        #: Header lines of each answer to a request that `caller_at_once` admits.
+        self.added_lines: Final = header_lines(
+            [*(() if access is None else (VARY,)), *cors.headers_for(None)]
+        )
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Checks a request and passes it on. Not a coroutine, because each request would pay for it."""
@@ -194,6 +205,30 @@ class Guards:
                 receive = self._counted(receive)
                 scope.pop(BODY, None)
         return self._app(scope, receive, send)
+
+    def caller_at_once(self, headers: HeaderPairs, *, over_unix: bool) -> Caller | None:
+        """Returns the caller of a GET whose headers pass all checks; None if `__call__` must check it.
+
+        The answer needs `added_lines` too.
+        """
+        host = authorization = None
+        for name, value in headers:
+            if name not in _CHECKED:
+                continue
+            if name == b"host" and host is None:
+                host = value
+            elif name == b"authorization" and authorization is None:
+                authorization = value
+            else:
+                return None
+        if host not in self._known_hosts and not over_unix:
+            return None
+        if self._access is None:
+            return ANYONE
+        if authorization is None:
+            return None
+        judged = self._access.judge([authorization])
+        return None if isinstance(judged, Problem) else judged[1]
 
     # -- checking --------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ from service.sidecar.error_answers import answer_errors
 from service.sidecar.sidecar import Sidecar, build_sidecar
 from service.spool.spool_metrics import SpoolMetrics
 from service.watch.notice import SnapshotNotice
-from service.wire.asgi import ASGIApp, Receive, Scope, Send
+from service.wire.asgi import Answer, ASGIApp, HeaderPairs, Peer, Receive, Scope, Send
 from service.wire.cors import Cors
 from service.wire.errors import ErrorFormats
 from service.wire.schemas import ProblemAnswer
@@ -186,8 +186,12 @@ class App:
         lookups = self.sidecar.lookups
         parked = ParkedLookups(inner, lookups, lookups.is_ready, self.sidecar.http)
         in_traces = self.traces.around(parked, self.sidecar.config.client_id, _route_in_front)
+        # Look-ups of dialects have spans, those of the native API have none.
+        with_spans = self.traces.spans is not None
+        prefixes = tuple(prefix.encode() for prefix in by_prefix) if with_spans else ()
+        self._fast_lookups = FastLookups(in_traces, self.sidecar.table, self.sidecar.http, prefixes)
         self._entry = Guards(
-            FastLookups(in_traces, self.sidecar.table, self.sidecar.http),
+            self._fast_lookups,
             allowed_hosts=hosts_of(settings.allowed_hosts, settings.api_host),
             cors=self.cors,
             max_body_bytes=settings.max_body_bytes,
@@ -215,6 +219,21 @@ class App:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serves a request. Not a coroutine, because each request would pay for it."""
         return self._entry(scope, receive, send)
+
+    def answer_at_once(self, target: bytes, headers: HeaderPairs, peer: Peer, write: Answer) -> bool:
+        """Answers a look-up whose answer is ready; see `asgi.AnswerAtOnce`."""
+        guards = self._entry
+        caller = guards.caller_at_once(headers, over_unix=peer.is_unix)
+        if caller is None:
+            return False
+        added = guards.added_lines
+        if not added:
+            return self._fast_lookups.answer(target, headers, peer, caller, write)
+
+        def written(status: int, head: bytes, body: bytes) -> bool:
+            return write(status, added + head, body)
+
+        return self._fast_lookups.answer(target, headers, peer, caller, written)
 
     async def close_producer(self) -> CloseReport:
         """Flushes and closes the app's own producer within drain_timeout_ms; returns what was left.

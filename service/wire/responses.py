@@ -133,17 +133,8 @@ def of_prepared(request: Request, entry: Prepared) -> Response:
     return of_chunks(entry.headers, entry.chunks)
 
 
-def of_body(request: Request, body: bytes, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
-    """A newly built answer, or 304."""
-    etag = etag_of(body)
-    headers_304 = [(b"etag", etag), CACHE_CONTROL, *freshness]
-    if _holds(request, etag):
-        return _plain(304, headers_304, b"")
-    return _plain(200, [*_head(media_type, body), *headers_304], body)
-
-
 def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
-    """The same for a body in pieces."""
+    """A newly built answer, or 304."""
     headers_304 = [(b"etag", body.etag), CACHE_CONTROL, *freshness]
     if _holds(request, body.etag):
         return _plain(304, headers_304, b"")
