@@ -244,6 +244,7 @@ class ApiProtocol(HttpToolsProtocol):
             self.url = settled(url, self.parser.get_method(), self.headers)
         if self._answer_at_once is not None and self._is_answered(self._answer_at_once):
             self._has_head = self._had_head = self._has_moved = True
+            self._is_partial = False
             return
         check_coding(self.headers)
         self._make_scope()
@@ -255,11 +256,11 @@ class ApiProtocol(HttpToolsProtocol):
         self._has_moved = True
 
     def _is_answered(self, answer_at_once: AnswerAtOnce) -> bool:
-        """Answers a request that needs no more than its head and the caller of a table, if it is one."""
-        parser = self.parser
+        """Answers a request at once, if nothing comes before its answer, and its answer is ready."""
+        parser, running = self.parser, self._running
         if (
             parser.get_method() != b"GET"
-            or self._is_serving
+            or (running is not None and not running.response_complete)
             or parser.should_upgrade()
             or not parser.should_keep_alive()
             or parser.get_http_version() != "1.1"
@@ -309,13 +310,11 @@ class ApiProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        if self.parser.should_upgrade():
-            return
+        if not self._is_partial or self.parser.should_upgrade():
+            return  # answered at once, or parsed again
         self._is_partial = False
-        cycle = self._last
-        if cycle is not None:  # else all requests were answered at once
-            cycle.more_body = False
-            cycle.message_event.set()
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
 
     def _should_upgrade(self) -> bool:
         """Returns True: a head with an upgrade offer starts nothing; it is parsed again without the offer."""

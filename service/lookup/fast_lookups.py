@@ -164,7 +164,8 @@ class FastLookups:
         status, entry, traceparent = found
         if not (write(200, entry.head, entry.body) if status == 200 else write(304, entry.head_304, b"")):
             return False
-        self._count(entry.route, status, started, traceparent)
+        counters = self._counters_by_route.get((entry.route, status)) or self._counters(entry.route, status)
+        counters.add(perf_counter() - started, traceparent)
         return True
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -175,7 +176,7 @@ class FastLookups:
         query: bytes = scope["query_string"]
         path: bytes = scope.get("raw_path") or b""
         target = b"%s?%s" % (path, query) if query else path
-        found = self._find(target, scope["headers"], scope["scheme"], caller_of(scope))
+        found = self._find(target, scope["headers"], scope.get("scheme", "http"), caller_of(scope))
         if found is None:
             return self._app(scope, receive, send)
         return self._respond(send, found, started)
@@ -186,15 +187,17 @@ class FastLookups:
             await respond(send, 200, entry.headers, entry.body)
         else:
             await respond(send, 304, entry.headers_304, b"")
-        self._count(entry.route, status, started, traceparent)
+        self._counters(entry.route, status).add(perf_counter() - started, traceparent)
 
     def _find(self, target: bytes, headers: HeaderPairs, scheme: str, caller: Caller) -> _Found | None:
         """Returns the prepared answer for a GET with these headers; None if a route must answer."""
         if target.startswith(self._skipped) or (caller is not ANYONE and not _may_look(caller, target)):
             return None
         table = self._table
-        if b"?key=" in target:
-            entry = self._of_key(target)
+        path, _, query = target.partition(b"?")
+        if query.startswith(b"key="):
+            key = query[len(b"key=") :]
+            entry = None if _ENCODED.search(key) else table.find_by_key(path, key)
         elif target.startswith(table.linked):
             entry = table.find(target, b"%s://%s" % (scheme.encode(), _host_of(headers)))
         else:
@@ -230,23 +233,17 @@ class FastLookups:
             self._accepted.add((form, accept))
         return is_accepted
 
-    def _count(self, route: str, status: int, started: float, traceparent: bytes | None) -> None:
-        route_counters = self._counters_by_route.get((route, status))
-        if route_counters is None:
-            route_counters = self._counters_by_route[route, status] = self._metrics.route_counters(
-                "GET", route, status
-            )
-        route_counters.add(perf_counter() - started, traceparent)
-
-    def _of_key(self, target: bytes) -> Entry | None:
-        """Returns the entry for the leader of a plain text key's partition."""
-        path, _, query = target.partition(b"?")
-        key = query[len(b"key=") :]
-        return None if _ENCODED.search(key) else self._table.find_by_key(path, key)
+    def _counters(self, route: str, status: int) -> RouteCounters:
+        found = self._counters_by_route.get((route, status))
+        if found is None:
+            found = self._metrics.route_counters("GET", route, status)
+            self._counters_by_route[route, status] = found
+        return found
 
 
 def _host_of(headers: HeaderPairs) -> bytes:
-    return next((value for name, value in headers if name == b"host"), b"localhost")
+    """Returns Host, as in `asgi.base_of`."""
+    return next((value for name, value in headers if name == b"host"), b"") or b"localhost"
 
 
 def _may_look(caller: Caller, target: bytes) -> bool:

@@ -14,14 +14,14 @@ replaced at the moment when the first of the renewed entries reaches one.
 
 Keys are raw targets, with `?partition=3` for a leader. Bodies with links are kept for each address that
 callers use (`base`). Other queries, encoded names and unknown topics go to FastAPI's routes, which use these
-entries too. So does a topic with more than LONG_PARTITIONS partitions: its answer is built in slices (`topic`),
-and kept like the others. Event loop only.
+entries too. So does a topic with more than LONG_PARTITIONS partitions: its answer is built in slices
+(`topic`), and kept like the others. Event loop only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -195,6 +195,19 @@ class Entry:
         self.stamp = stamp
 
 
+class _Leaders:
+    """The leaders of one topic that were asked for together with others, as JSON by partition."""
+
+    __slots__ = ("bodies", "needs_route", "nodes", "stamp", "topic")
+
+    def __init__(self, topic: TopicTable, nodes: Mapping[int, Node]) -> None:
+        self.topic = topic
+        self.nodes = nodes
+        self.bodies: dict[int, bytes] = {}
+        self.stamp: object = None
+        self.needs_route = False
+
+
 class LookupTable:
     """The entries for the producer's current snapshot."""
 
@@ -213,6 +226,8 @@ class LookupTable:
         self._nodes: Mapping[int, Node] = MappingProxyType({})
         self._version = b""
         self._entries: dict[bytes, Entry] = {}
+        self._leaders: dict[str, _Leaders] = {}
+        self._leader_count = 0
         self._body_bytes = 0
         self._second = -1
         #: When the stamp must be replaced: at the end of the second, or when an age reaches a bound.
@@ -311,6 +326,55 @@ class LookupTable:
             return None
         return self.find(b"%s?partition=%d" % (path, partition_for_key(key, topic.partition_count)))
 
+    def leaders(self, wanted: Iterable[tuple[str, int]]) -> list[bytes] | None:
+        """Returns the leaders of partitions as JSON, in order; None if one is unknown, or must be refreshed.
+
+        Marks the topics used.
+        """
+        cache = self._producer.cache
+        if cache is not self._cache:
+            self._take(cache)
+        now_ms = self._now_ms()
+        if now_ms >= self._until_ms:
+            self._turn(now_ms // 1000)
+        kept, stamp = self._leaders, self._stamp
+        found: list[bytes] = []
+        for name, number in wanted:
+            leaders = kept.get(name)
+            if leaders is None or leaders.stamp is not stamp:
+                leaders = self._leaders_of(name, now_ms)
+                if leaders is None:
+                    return None
+            if leaders.needs_route:
+                return None
+            body = leaders.bodies.get(number)
+            if body is None:
+                body = leader_body(leaders.topic, number, leaders.nodes)
+                if body is None:
+                    return None
+                leaders.bodies[number] = body
+                self._leader_count += 1
+            leaders.topic.use.touched = True
+            found.append(body)
+        return found
+
+    def _leaders_of(self, name: str, now_ms: int) -> _Leaders | None:
+        """Returns what is kept of a topic's leaders, checked for this moment; None for an unknown topic."""
+        if self._leader_count > MAX_ENTRIES:
+            self._leaders.clear()
+            self._leader_count = 0
+        topic, leaders = self._cache.topics.get(name), self._leaders.get(name)
+        if topic is None:
+            return None
+        if leaders is None or leaders.topic is not topic or leaders.nodes is not self._nodes:
+            leaders = self._leaders[name] = _Leaders(topic, self._nodes)
+        leaders.stamp = self._stamp
+        due = self._ages.look(name, now_ms)
+        if due.at_ms < self._until_ms:
+            self._until_ms = due.at_ms
+        leaders.needs_route = due.before
+        return leaders
+
     def freshness(self, topic: str | None, now_ms: int) -> HeaderPairs:
         """Returns the freshness headers for a topic, or for the cluster (None)."""
         cache = self._cache
@@ -345,6 +409,7 @@ class LookupTable:
         self._stamp = object()
         if second - self._swept_s >= IDLE_S:
             self._swept_s = second
+            self._leaders, self._leader_count = {}, 0
             self._entries = {key: e for key, e in self._entries.items() if second - e.used_s < IDLE_S}
             self._body_bytes = sum(entry.length for entry in self._entries.values())
 
@@ -361,16 +426,10 @@ class LookupTable:
                 return None
             self._keep(key, entry)
         topic = None if entry.topic is None else entry.topic.name
-        due = self._ages.look(topic, now_ms)
-        needs_refresh = due.before
-        at_ms = due.at_ms
-        if entry.form.with_brokers and topic is not None:
-            due = self._ages.look(None, now_ms)
-            needs_refresh = needs_refresh or due.before
-            at_ms = min(at_ms, due.at_ms)
-        if at_ms < self._until_ms:
-            self._until_ms = at_ms
-        entry.needs_route = entry.is_long or needs_refresh
+        due = self._ages.look(topic, now_ms, with_brokers=entry.form.with_brokers)
+        if due.at_ms < self._until_ms:
+            self._until_ms = due.at_ms
+        entry.needs_route = entry.is_long or due.before
         entry.renew(self._stamp, self._second, self.freshness(topic, now_ms))
         return entry
 

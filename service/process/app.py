@@ -4,9 +4,10 @@
     └── FastLookups   prepared answers
         └── Traces   the request's trace, if it has one or spans are made
             └── ParkedLookups   look-ups that wait for a topic
-                └── ProduceEndpoint
-                    └── Observed
-                        └── FastAPI   typed routes: slow paths, errors, /openapi.json
+                └── ReadyLeaders   many leaders at once, from ready bytes
+                    └── ProduceEndpoint
+                        └── Observed
+                            └── FastAPI   typed routes: slow paths, errors, /openapi.json
 
 A producer that is passed in belongs to the caller, who starts and closes it. It must post its completions to
 the loop that serves this app (`LoopCompletions`). Otherwise the app makes its own producer from the settings.
@@ -43,7 +44,8 @@ from service.dialects.dialect import Dialect
 from service.dialects.table import dialects_of
 from service.events.event_metrics import EventMetrics
 from service.lookup.fast_lookups import FastLookups, ParkedLookups, parked_route
-from service.native.leaders import LeadersRoute
+from service.native.leaders import ROUTE as LEADERS
+from service.native.leaders import LeadersRoute, ReadyLeaders
 from service.native.metadata import MetadataRoutes
 from service.native.openapi import DOCUMENT_PATH, ReadyDocument, finished
 from service.native.operations import OperationRoutes
@@ -182,8 +184,10 @@ class App:
         self.api: Final = _make_api(
             routes, models, dialects, error_formats, self.sidecar.retry_after, self._lifespan
         )
-        inner = _produce_endpoint(Observed(self.api, self.sidecar.http), self.sidecar)
+        inner: ASGIApp = _produce_endpoint(Observed(self.api, self.sidecar.http), self.sidecar)
         lookups = self.sidecar.lookups
+        table, http = self.sidecar.table, self.sidecar.http
+        inner = ReadyLeaders(inner, table, self.sidecar.producer, self.sidecar.admission, http)
         parked = ParkedLookups(inner, lookups, lookups.is_ready, self.sidecar.http)
         in_traces = self.traces.around(parked, self.sidecar.config.client_id, _route_in_front)
         # Look-ups of dialects have spans, those of the native API have none.
@@ -384,8 +388,11 @@ def _any_of(tests: Sequence[Callable[[Scope], bool]]) -> Callable[[Scope], bool]
 
 def _route_in_front(scope: Scope) -> str | None:
     """Returns the route of a request that is served before FastAPI, else None."""
-    if scope["method"] == "POST" and topic_of_path(scope.get("raw_path") or b"") is not None:
-        return ROUTE
+    if scope["method"] == "POST":
+        path = scope.get("raw_path") or b""
+        if path == LEADERS.encode():
+            return LEADERS
+        return ROUTE if topic_of_path(path) is not None else None
     return parked_route(scope) if scope["method"] == "GET" else None
 
 

@@ -28,6 +28,7 @@ from tests.support.http_app import HttpApp
 from tests.support.mock_clock import MockClock
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced, producer_id_given
+from tests.support.wired import Wired
 
 LOOK_UPS: Final = 1_000
 SECOND_MS: Final = 1_000
@@ -64,6 +65,75 @@ def test_a_prepared_look_up_enters_few_functions() -> None:
         assert python_calls(partial(call.look_up, LOOK_UPS)) <= 16 * LOOK_UPS, target
     again = not_modified()  # one more: the comparison of tags
     assert python_calls(lambda: again.look_up(LOOK_UPS)) <= 17 * LOOK_UPS
+
+
+def wired(with_app: HttpApp, request: bytes) -> Wired:
+    """A connection on which this request is answered at once."""
+    made = Wired(with_app.app, with_app.app.answer_at_once)
+
+    async def asked() -> None:
+        made.connect()
+        made.send(request)  # the first one shows that its Host is allowed
+        await until(lambda: not made.tasks)
+
+    run(asked())
+    made.send(request)
+    assert (made.tasks, made.taken()[:9]) == (0, b"HTTP/1.1 ")
+    return made
+
+
+#: Of each API, with links and without; and a caller that has the answer.
+AT_ONCE: Final = (
+    LEADER,
+    "/v1/topics/orders",
+    "/topics/orders/partitions/1",
+    "/brokers",
+    "/v3/clusters/cluster/topics/orders",
+    "/v3/clusters/cluster/topics/orders/partitions/0/replicas",
+)
+
+
+def test_a_look_up_on_a_connection_costs_few_calls_and_no_task_in_each_api() -> None:
+    """Twenty-two to twenty-five with those of the test, two of them for headers."""
+    with_app = HttpApp()
+    with_app.producer.set_topics({"orders": 3})
+    for target in AT_ONCE:
+        request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n".encode()
+        connection = wired(with_app, request)
+
+        def ask(connection: Wired = connection, request: bytes = request) -> None:
+            for _ in range(LOOK_UPS):
+                connection.send(request)
+
+        assert python_calls(ask) <= 26 * LOOK_UPS, target
+        assert connection.tasks == 0
+        connection.hang_up()
+
+
+def test_many_leaders_in_one_request_cost_as_many_calls_as_one() -> None:
+    """None for a leader that was asked for before: 130 for the request, where each of 100 took 20."""
+    with_app = HttpApp()
+    with_app.producer.set_topics({"orders": 100})
+
+    def cost_of(leaders: int) -> int:
+        lookups = [{"topic": "orders", "partition": number} for number in range(leaders)]
+        body = json.dumps({"lookups": lookups})
+        head = f"POST /v1/leaders HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        request = f"{head}Content-Type: application/json\r\n\r\n{body}".encode()
+
+        async def ask() -> None:
+            connection = Wired(with_app.app, with_app.app.answer_at_once)
+            connection.connect()
+            connection.send(request)
+            await until(lambda: not connection.tasks)
+            answer = connection.taken()
+            assert (answer[:15], answer.count(b'"leader_epoch"')) == (b"HTTP/1.1 200 OK", leaders)
+            connection.hang_up()
+
+        run(ask())  # what is made once
+        return python_calls(lambda: run(ask()))
+
+    assert cost_of(100) - cost_of(1) <= 50
 
 
 def test_prepared_look_ups_keep_no_memory() -> None:
