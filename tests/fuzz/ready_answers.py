@@ -281,6 +281,7 @@ class Twins:
         self._random = Random(seed)
         self._lines = _Lines()
         self._tokens: TokensFile | None = None
+        self._looked_ms = 0
         settings: dict[str, Any] = {}
         if self._random.random() < 0.4:
             self._tokens = TokensFile(folder, **self._callers())
@@ -374,9 +375,11 @@ class Twins:
                 side.producer.name_leader("orders", 0, leader, epoch)
         elif self._tokens is not None:
             self._tokens.write(**self._callers())
-            for side in self.sides:
-                assert side.app.access is not None
-                side.app.access._files.look(self._random.getrandbits(30))
+            for _ in range(2):  # what changes between two looks is not read yet
+                self._looked_ms += 10_000
+                for side in self.sides:
+                    assert side.app.access is not None
+                    side.app.access._files.look(self._looked_ms)
 
     def _callers(self) -> dict[str, Any]:
         """Some of three callers, each with some rights."""

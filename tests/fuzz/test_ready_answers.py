@@ -10,13 +10,15 @@ from tests.fuzz.ready_answers import compared
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: With tokens, with spans, over all: 5 has neither, 20 has tokens, 24 has spans.
-_SEEDS = (5, 20, 24)
-_REQUESTS = 120
+#: Among them are sidecars with tokens, with allowed origins and with spans.
+_SEEDS = range(4)
+_REQUESTS = 100
 
 
 def test_a_look_up_is_answered_alike_with_the_table_and_without_it(tmp_path: Path) -> None:
+    ready = 0
     for seed in _SEEDS:
         counts, findings = asyncio.run(compared(seed, _REQUESTS, tmp_path))
         assert not findings, "\n".join(findings)
-        assert counts["ready"] >= _REQUESTS // 20, seed
+        ready += counts["ready"]
+    assert ready >= 20

@@ -66,6 +66,9 @@ _CLUSTER: Final = f"{_CLUSTERS}/{{cluster_id}}"
 _TOPIC: Final = f"{_CLUSTER}/topics/{{topic}}"
 _PARTITION: Final = f"{_TOPIC}/partitions/{{partition_id}}"
 
+#: A list of more brokers is built in slices.
+_MANY_BROKERS: Final = 200
+
 #: The number of digits of the greatest int32.
 _MAX_DIGITS: Final = 10
 
@@ -169,7 +172,14 @@ class MetadataRoutes:
 
     async def brokers(self, request: Request, cluster_id: ClusterId) -> Response:
         """The brokers, by their ids."""
-        return self._ready(request, f"{await self._know_cluster(request, cluster_id)}/brokers")
+        entry = self._find(request, f"{await self._know_cluster(request, cluster_id)}/brokers")
+        if entry is not None:
+            return of_prepared(request, entry)
+        pieces = _brokers_pieces(
+            ClusterResources(clusters_url(request.scope), cluster_id), self._producer.cache.nodes_by_id
+        )
+        freshness = self._table.freshness(None, self._producer.clock.now_ms())
+        return of_long(request, await self._slices.body(pieces), freshness)
 
     async def broker(self, request: Request, cluster_id: ClusterId, broker_id: BrokerId) -> Response:
         """One broker."""
@@ -328,11 +338,10 @@ def _cluster_answer(asked: Asked, cluster_id: str) -> Built | None:
 
 
 def _brokers_answer(asked: Asked, cluster_id: str) -> Built | None:
-    resources = _resources(asked, cluster_id)
-    if resources is None:
+    resources, nodes = _resources(asked, cluster_id), asked.cache.nodes_by_id
+    if resources is None or len(nodes) > _MANY_BROKERS:
         return None
-    items = [resources.broker(node) for _, node in sorted(asked.cache.nodes_by_id.items())]
-    return Built(_joined("KafkaBrokerList", f"{resources.url}/brokers", items))
+    return Built(b"".join(_brokers_pieces(resources, nodes)))
 
 
 def _broker_answer(asked: Asked, cluster_id: str, broker_id: str) -> Built | None:
@@ -413,6 +422,11 @@ _BUILDS: Final[Mapping[str, Build]] = {
 
 def _joined(kind: str, url: str, items: Iterable[Resource]) -> bytes:
     return b"".join(collection_pieces(kind, url, items))
+
+
+def _brokers_pieces(resources: ClusterResources, nodes: Mapping[int, Node]) -> Iterator[bytes]:
+    items = (resources.broker(node) for _, node in sorted(nodes.items()))
+    return collection_pieces("KafkaBrokerList", f"{resources.url}/brokers", items)
 
 
 def _partitions_pieces(

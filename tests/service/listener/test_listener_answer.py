@@ -88,7 +88,7 @@ async def said(requests: bytes, answers: int, *, short: bool) -> tuple[list[Any]
 
 async def said_either_way(asked: bytes, *, short: bool) -> tuple[int, dict[str, str], bytes]:
     """The one answer, which is the same on both paths, and takes the expected one."""
-    with_orders().get(LEADER)  # from the first request on, this Host is known to be allowed
+    await said(request("/v1/status"), 1, short=False)  # from now on this Host is known to be allowed
     (quick,), went = await said(asked, 1, short=True)
     assert ([quick], went) == ((await said(asked, 1, short=False))[0], [short]), asked
     status, headers, body = quick
