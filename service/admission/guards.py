@@ -117,6 +117,7 @@ class Guards:
     def __init__(
         self,
         app: ASGIApp,
+        look_ups: ASGIApp,
         *,
         allowed_hosts: Sequence[str],
         cors: Cors,
@@ -130,12 +131,13 @@ class Guards:
         is_stream: Callable[[Scope], bool] = lambda _: False,
         quit_path: Quit | None = None,
     ) -> None:
-        """`is_stream` returns whether a request's body is limited record by record.
+        """`look_ups` serves GET, `app` the other methods.
 
-        `access` is None if no tokens are in use; `open_paths` can be read without a token. `quit_path` is
-        None if it has no token.
+        `is_stream` returns whether a request's body is limited record by record. `access` is None if no
+        tokens are in use; `open_paths` can be read without a token. `quit_path` is None if it has no token.
         """
         self._app = app
+        self._look_ups = look_ups
         self._any_host = "*" in allowed_hosts
         self._hosts = frozenset(host.lower().encode() for host in allowed_hosts)
         self._known_hosts: set[bytes | None] = set()
@@ -176,9 +178,9 @@ class Guards:
         if (
             host not in self._known_hosts
             or origin is not None
-            or length is not None
             or site is not None
             or twice
+            or (length is not None and not self._is_short(length))
         ):
             problem = self._refusal(scope, host, origin, length, site, twice=twice)
             if problem is not None:
@@ -198,13 +200,14 @@ class Guards:
             return self._refuse(scope, send, _ENCODED_SLASH)
         if scope["method"] != "GET":
             if scope["method"] == "HEAD":
-                return self._app(as_get(scope), receive, head_of(send))
+                return self._look_ups(as_get(scope), receive, head_of(send))
             if self._drain.begun:
                 return self._refuse(scope, send, self._retry_after.on(_SHUTTING_DOWN))
             if length is None and not self._is_stream(scope):
                 receive = self._counted(receive)
                 scope.pop(BODY, None)
-        return self._app(scope, receive, send)
+            return self._app(scope, receive, send)
+        return self._look_ups(scope, receive, send)
 
     def caller_at_once(self, headers: HeaderPairs, *, over_unix: bool) -> Caller | None:
         """Returns the caller of a GET whose headers pass all checks; None if `__call__` must check it.
@@ -266,7 +269,10 @@ class Guards:
         """Returns whether the length is valid and not too large. Later code uses it unchecked."""
         if not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
             return False
-        return int(length) <= self._max_body_bytes or self._is_stream(scope)
+        return self._is_short(length) or self._is_stream(scope)
+
+    def _is_short(self, length: bytes) -> bool:
+        return length.isdigit() and len(length) <= _MAX_LENGTH_DIGITS and int(length) <= self._max_body_bytes
 
     def _knows_host(self, host: bytes | None) -> bool:
         known = self._any_host or (host is not None and without_port(host.lower()) in self._hosts)

@@ -246,7 +246,9 @@ class ApiProtocol(HttpToolsProtocol):
             self._has_head = self._had_head = self._has_moved = True
             self._is_partial = False
             return
-        check_coding(self.headers)
+        for name, _ in self.headers:
+            if name == b"transfer-encoding":
+                check_coding(self.headers)
         self._make_scope()
         super().on_headers_complete()
         self._has_head = self._had_head = True

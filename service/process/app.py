@@ -1,11 +1,11 @@
 """Builds the sidecar's ASGI application from its parts.
 
     Guards            who may ask, how much at once
-    └── FastLookups   prepared answers
-        └── Traces   the request's trace, if it has one or spans are made
-            └── ParkedLookups   look-ups that wait for a topic
+    └── FastLookups   GET only: prepared answers
+        └── Traces    the request's trace, if it has one or spans are made
+            └── ProduceEndpoint
                 └── ReadyLeaders   many leaders at once, from ready bytes
-                    └── ProduceEndpoint
+                    └── ParkedLookups   look-ups that wait for a topic
                         └── Observed
                             └── FastAPI   typed routes: slow paths, errors, /openapi.json
 
@@ -184,17 +184,17 @@ class App:
         self.api: Final = _make_api(
             routes, models, dialects, error_formats, self.sidecar.retry_after, self._lifespan
         )
-        inner: ASGIApp = _produce_endpoint(Observed(self.api, self.sidecar.http), self.sidecar)
-        lookups = self.sidecar.lookups
-        table, http = self.sidecar.table, self.sidecar.http
-        inner = ReadyLeaders(inner, table, self.sidecar.producer, self.sidecar.admission, http)
-        parked = ParkedLookups(inner, lookups, lookups.is_ready, self.sidecar.http)
-        in_traces = self.traces.around(parked, self.sidecar.config.client_id, _route_in_front)
+        lookups, table, http = self.sidecar.lookups, self.sidecar.table, self.sidecar.http
+        parked = ParkedLookups(Observed(self.api, http), lookups, lookups.is_ready, http)
+        leaders = ReadyLeaders(parked, table, self.sidecar.producer, self.sidecar.admission, http)
+        inner = _produce_endpoint(leaders, self.sidecar)
+        in_traces = self.traces.around(inner, self.sidecar.config.client_id, _route_in_front)
         # Look-ups of dialects have spans, those of the native API have none.
         with_spans = self.traces.spans is not None
         prefixes = tuple(prefix.encode() for prefix in by_prefix) if with_spans else ()
-        self._fast_lookups = FastLookups(in_traces, self.sidecar.table, self.sidecar.http, prefixes)
+        self._fast_lookups = FastLookups(in_traces, table, http, prefixes)
         self._entry = Guards(
+            in_traces,
             self._fast_lookups,
             allowed_hosts=hosts_of(settings.allowed_hosts, settings.api_host),
             cors=self.cors,

@@ -87,8 +87,11 @@ def answer_at_once(scope: Scope, status: int, headers: HeaderPairs, body: bytes)
     A response with a Connection header goes through `send`: the server must see that it ends the connection.
     """
     answer: Answer | None = scope.get(ANSWER)
-    if answer is None or any(name == b"connection" for name, _ in headers):
+    if answer is None:
         return False
+    for name, _ in headers:
+        if name == b"connection":
+            return False
     return answer(status, header_lines(headers) + b"\r\n", body)
 
 
