@@ -234,11 +234,11 @@ class FastLookups:
         return is_accepted
 
     def _counters(self, route: str, status: int) -> RouteCounters:
-        found = self._counters_by_route.get((route, status))
-        if found is None:
-            found = self._metrics.route_counters("GET", route, status)
-            self._counters_by_route[route, status] = found
-        return found
+        route_counters = self._counters_by_route.get((route, status))
+        if route_counters is None:
+            route_counters = self._metrics.route_counters("GET", route, status)
+            self._counters_by_route[route, status] = route_counters
+        return route_counters
 
 
 def _host_of(headers: HeaderPairs) -> bytes:

@@ -507,11 +507,7 @@ def of_partition(
 
 def plain_number(digits: str) -> int | None:
     """Parses a number in its canonical form only, so that each answer has one key."""
-    if (
-        not digits.isascii()
-        or not digits.isdigit()
-        or len(digits) > 10
-        or (digits[:1] == "0" and len(digits) > 1)
-    ):
+    is_plain = digits.isascii() and digits.isdigit()
+    if not is_plain or len(digits) > 10 or (digits[0] == "0" and digits != "0"):
         return None
     return int(digits)
