@@ -76,7 +76,7 @@ class Wired:
         self, app: ASGIApp, answer_at_once: AnswerAtOnce | None = None, cors: Cors = NO_CORS
     ) -> None:
         self._config = uvicorn.Config(
-            app,  # type: ignore[arg-type]  # uvicorn's types of the same
+            app,
             http=ApiProtocol,
             interface="asgi3",
             ws="none",
