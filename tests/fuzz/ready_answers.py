@@ -383,7 +383,7 @@ class Twins:
 
     def _callers(self) -> dict[str, Any]:
         """Some of three callers, each with some rights."""
-        rights = (["*"], ["*"], ["orders"], ["orders*", "audit-1"], [])
+        rights: tuple[list[str], ...] = (["*"], ["*"], ["orders"], ["orders*", "audit-1"], [])
         names = [name for name in ("reader", "other", "third") if self._random.random() < 0.8] or ["reader"]
         return {name: {"read": self._random.choice(rights)} for name in names}
 

@@ -18,6 +18,7 @@ from client_core import LoopCompletions, ProducerConfig
 from service.base.settings import Settings
 from service.process.app import create_app
 from tests.speed.asgi_call import JSON, Call
+from tests.speed.counted_calls import Calls, calls_of
 from tests.support.coroutine_tests import run, until
 from tests.support.counted_work import kept_blocks, python_calls
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
@@ -217,6 +218,47 @@ def test_produce_requests_wake_the_io_thread_once_and_come_back_together(request
     assert [call.status for call in calls] == [200] * requests
     # For each request, that it is answered, and that nothing of it is with the client any more.
     assert rig.posts.sizes[posted:] == [2 * requests]
+
+
+def produce_calls(requests: int) -> Calls:
+    """What so many produce requests call that wait at the same time, on connections of their own."""
+    with_app = HttpApp()
+    with_app.producer.set_topics({"orders": 3})
+    with_app.producer.holds_records = True
+    body = b'{"records":[{"value":1}]}'
+    head = b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
+
+    async def ask(connections: int) -> None:
+        callers = [Wired(with_app.app) for _ in range(connections)]
+        for caller in callers:
+            caller.connect()
+            caller.send(request)
+        await until(lambda: len(with_app.producer.waiting) == connections)
+        for ticket in list(with_app.producer.waiting):
+            with_app.producer.acknowledge(ticket)
+        await until(lambda: not any(caller.tasks for caller in callers))
+        assert [caller.taken()[:15] for caller in callers] == [b"HTTP/1.1 200 OK"] * connections
+        for caller in callers:
+            caller.hang_up()
+
+    run(ask(1))  # what is made once
+    return calls_of(lambda: run(ask(requests)))
+
+
+def test_produce_requests_that_wait_have_one_task_each_and_one_timer_together() -> None:
+    """Besides those of the test and of each connection, for any number of requests."""
+    few, many = produce_calls(2), produce_calls(52)
+    tasks = "base_events", "create_task"
+    assert many.python[tasks] - few.python[tasks] == 50
+    timers = "base_events", "call_later"
+    assert many.python[timers] - few.python[timers] == 50, "that of a connection, which is made in this test"
+
+
+def test_a_produce_request_costs_few_calls_before_the_client_and_after_it() -> None:
+    """Some 330, of which a third makes its connection."""
+    few, many = produce_calls(2), produce_calls(52)
+    assert sum(many.python.values()) - sum(few.python.values()) <= 50 * 400
 
 
 def test_results_that_come_back_together_wake_the_event_loop_once() -> None:

@@ -83,6 +83,8 @@ class Wired:
             lifespan="off",
             log_config=None,
             access_log=False,
+            server_header=False,
+            proxy_headers=False,
         )
         self._config.load()
         self._state, self._connections, self._cors = ServerState(), Connections(limits()), cors
