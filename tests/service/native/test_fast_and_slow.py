@@ -165,7 +165,10 @@ NEVER_READY = {
     "/v3/clusters/{cluster_id}/topics",
 }
 #: GETs that look up no metadata.
-NO_LOOK_UPS = {"/v1/status", "/v1/watch", "/v1.0/healthz", "/v1.0/healthz/outbound", "/v1.0/metadata"}
+NO_LOOK_UPS = {
+    *("/v1/status", "/v1/watch", "/v1/watch/snapshot", "/v1/watch/changes"),
+    *("/v1.0/healthz", "/v1.0/healthz/outbound", "/v1.0/metadata"),
+}
 
 
 def test_every_look_up_of_every_api_has_a_prepared_answer(web: HttpApp) -> None:
