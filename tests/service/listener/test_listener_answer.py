@@ -14,6 +14,8 @@ from tests.support.tokens import TokensFile
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
     from service.process.app import App
     from service.wire.asgi import Receive, Scope, Send
 
@@ -199,3 +201,26 @@ async def test_where_tokens_are_in_use_an_answer_that_lies_ready_says_that_it_de
             caller.send(request(path, f"authorization: Bearer {tokens.token('reader')}"))
             status, headers, _ = await caller.answer()
             assert (status, headers["vary"]) == (200, "Authorization")
+
+
+async def test_a_bug_in_a_ready_answer_ends_that_connection_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: Any) -> bool:
+        raise RuntimeError("a bug")
+
+    async with Served(with_orders().app, answer_at_once=broken) as served:
+        caller = await served.call()
+        caller.send(request(LEADER))
+        assert await caller.until_closed() == b""
+        other = await served.call()
+        other.send(request(LEADER, "connection: close", method="HEAD"))
+        assert (await other.until_closed()).startswith(b"HTTP/1.1 200 ")
+    assert "Exception in a look-up that is answered at once" in caplog.text
+
+
+@on_each_loop
+async def test_a_second_question_mark_is_part_of_the_first_parameter() -> None:
+    """And not another way to name a partition."""
+    status, _, _ = await said_either_way(request("/v1/topics/orders/leader?partition=0?key=a"), short=False)
+    assert status == 422
