@@ -26,6 +26,7 @@ def dialect(sidecar: Sidecar) -> Dialect:
         configs=sidecar.configs,
         slices=sidecar.slices,
         partition_refresh=PartitionRefresh(sidecar.lookups, sidecar.settings),
+        table=sidecar.table,
         boot=sidecar.boot,
     )
     produce = ProduceV2(
