@@ -20,10 +20,10 @@ from pipeline.report.findings_of_load import typical_hour
 from pipeline.report.findings_of_sidecars import REASONS
 from pipeline.report.page import findings_of
 from pipeline.report.view import ParquetGold, StoreGold, views_of
-from pipeline.simulate.delivery import BREAK
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, PARQUET, StoreError
 from tests.pipeline.gold_samples import CLUSTER, Gold, healthy, joined, troubled, write_gold
+from tests.pipeline.simulate.delivery import BREAK
 
 if TYPE_CHECKING:
     from pathlib import Path

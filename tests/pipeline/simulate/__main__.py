@@ -1,4 +1,4 @@
-"""`python -m pipeline.simulate`: writes a fleet's events to a folder, and the truth beside it."""
+"""`python -m tests.pipeline.simulate`: writes a fleet's events to a folder, and the truth beside it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from pipeline.simulate.folder import to_stderr, write
-from pipeline.simulate.plan import DEFAULT_END, PlanError, plan_for
+from tests.pipeline.simulate.folder import to_stderr, write
+from tests.pipeline.simulate.plan import DEFAULT_END, PlanError, plan_for
 
 _EXIT_WRONG_INPUT = 2
 
@@ -103,7 +103,7 @@ def main(
         )
         whole = write(plan, out, beside, processes=processes, progress=to_stderr if shows_progress else None)
     except PlanError as error:
-        click.echo(f"pipeline.simulate: {error}", err=True)
+        click.echo(f"tests.pipeline.simulate: {error}", err=True)
         sys.exit(_EXIT_WRONG_INPUT)
     finally:
         if shows_progress:

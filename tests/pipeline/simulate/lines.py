@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 from pipeline import event_v1
 from pipeline.event_v1 import bucket_of
-from pipeline.simulate.plan import SECOND_US
+from tests.pipeline.simulate.plan import SECOND_US
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.simulate.timeline import Life, Slot, State
+    from tests.pipeline.simulate.timeline import Life, Slot, State
 
 
 TYPES: Final = (

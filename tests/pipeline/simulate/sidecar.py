@@ -10,17 +10,17 @@ import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline import event_v1
-from pipeline.simulate import lines
-from pipeline.simulate.lines import LEADERLESS, QUICK, SLOW, TROUBLED
-from pipeline.simulate.plan import SECOND_US, WINDOW_US, Plan, PlanError
-from pipeline.simulate.sightings import Item, Views, sightings
-from pipeline.simulate.timeline import NO_LEADER
+from tests.pipeline.simulate import lines
+from tests.pipeline.simulate.lines import LEADERLESS, QUICK, SLOW, TROUBLED
+from tests.pipeline.simulate.plan import SECOND_US, WINDOW_US, Plan, PlanError
+from tests.pipeline.simulate.sightings import Item, Views, sightings
+from tests.pipeline.simulate.timeline import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline.simulate.fleet import Boot, Member
-    from pipeline.simulate.timeline import Timeline
+    from tests.pipeline.simulate.fleet import Boot, Member
+    from tests.pipeline.simulate.timeline import Timeline
 
 #: How long produces to a partition are in trouble after its leader moved.
 _TROUBLE_US: Final = 30 * SECOND_US

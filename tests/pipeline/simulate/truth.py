@@ -19,16 +19,16 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.simulate.lines import Clock
+from tests.pipeline.simulate.lines import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pipeline.simulate.delivery import Rejected
-    from pipeline.simulate.fleet import Member
-    from pipeline.simulate.plan import Plan
-    from pipeline.simulate.sidecar import BootTruth
-    from pipeline.simulate.timeline import PartitionChange, Timeline
+    from tests.pipeline.simulate.delivery import Rejected
+    from tests.pipeline.simulate.fleet import Member
+    from tests.pipeline.simulate.plan import Plan
+    from tests.pipeline.simulate.sidecar import BootTruth
+    from tests.pipeline.simulate.timeline import PartitionChange, Timeline
 
 
 class SidecarTruth(NamedTuple):

@@ -20,8 +20,8 @@ import random
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pipeline.simulate.plan import SECOND_US, Plan
-from pipeline.simulate.timeline import (
+from tests.pipeline.simulate.plan import SECOND_US, Plan
+from tests.pipeline.simulate.timeline import (
     NO_LEADER,
     Failure,
     Life,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pipeline.simulate import cluster
-from pipeline.simulate.plan import SECOND_US, Plan
+from tests.pipeline.simulate import cluster
+from tests.pipeline.simulate.plan import SECOND_US, Plan
 
 if TYPE_CHECKING:
-    from pipeline.simulate.timeline import Timeline
+    from tests.pipeline.simulate.timeline import Timeline
 
 #: metadata.max.age.ms of the services, in order: Kafka's default first.
 _INTERVALS_S: Final = (300, 30, 60, 120, 20, 180, 60, 30)
