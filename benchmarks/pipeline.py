@@ -10,9 +10,10 @@
     duckdb            six of the gold tables from the same files, in its own process
 
 The events are those of `python -m tests.pipeline.simulate`: a fifth of them about one partition, 1 % of the
-lines duplicated, 0.1 % broken. They are made once and kept in `.cache/bench-pipeline`. `growth` is the exponent of
-CPU over events: 1 is linear. The JVM's start dominates small sizes, so the growth of the difference is
-reported too. Recorded in results-pipeline.json, as `make bench` replaces results.json as a whole.
+lines duplicated, 0.1 % broken. They are made once and kept in `.cache/bench-pipeline`. `growth` is the
+exponent of CPU over events: 1 is linear. The JVM's start dominates small sizes, so the growth of the
+difference is reported too. Recorded in results-pipeline.json, as `make bench` replaces results.json as a
+whole.
 """
 
 from __future__ import annotations

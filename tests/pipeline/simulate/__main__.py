@@ -44,6 +44,14 @@ def _time(_context: click.Context, _parameter: click.Parameter, value: str | Non
 )
 @click.option("--churn", type=float, default=2.0, show_default=True, help="Failures of brokers an hour.")
 @click.option(
+    "--incidents",
+    type=float,
+    default=4.0,
+    show_default=True,
+    help="An hour: brokers that flap or fail at once, replicas behind, topics that refuse records.",
+)
+@click.option("--silent", type=float, default=0.05, show_default=True, help="Share of sidecars killed.")
+@click.option(
     "--clock-skew",
     type=float,
     default=900.0,
@@ -72,6 +80,8 @@ def main(
     hours: float | None,
     skew: float,
     churn: float,
+    incidents: float,
+    silent: float,
     clock_skew: float,
     duplicates: float,
     late: float,
@@ -95,6 +105,8 @@ def main(
             hours=hours,
             skew=skew,
             churn=churn,
+            incidents=incidents,
+            silent=silent,
             clock_skew_s=clock_skew,
             duplicates=duplicates,
             late=late,
