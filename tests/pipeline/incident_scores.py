@@ -1,0 +1,162 @@
+"""Precision and recall of gold_incidents against the simulator's own account, over seeds.
+
+    tables, true = fleets(spark, folder, seeds=range(100))
+    print(Scores(tables.rows(GOLD_INCIDENTS), true).table())
+
+All seeds go through one set of tables: each is a cluster of its own, whose sidecars have names of their own.
+
+A found incident is right if there was one of its kind and subject within WITHIN_S of it. A partition that was
+short for less than twice the time that makes it an incident may be found or not: sidecars see a shortage only
+at their next refresh.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pipeline import bronze, tables
+from pipeline.gold.incident_rules import REPLICAS_BEHIND, SHORT_FOR_US
+from pipeline.sources import FilesSource
+from tests.pipeline.simulate import plan_for, simulate
+from tests.pipeline.simulate.account import incidents_of
+from tests.pipeline.simulate.cluster import timeline_of
+from tests.pipeline.whole_pipeline import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.pipeline.simulate.plan import Plan
+    from tests.pipeline.whole_pipeline import Row
+
+#: How far an incident's seen times may be from the true ones: a refresh interval of five minutes.
+WITHIN_S: Final = 300
+KINDS: Final = ("broker_down", "replicas_behind", "leader_flapping", "produces_failing")
+
+
+class Seen(NamedTuple):
+    """An incident, found or true."""
+
+    cluster_id: str
+    kind: str
+    broker: int
+    topic: str
+    partition: int
+    began: datetime
+    ended: datetime | None
+    is_wanted: bool = True
+
+    def is_of(self, other: Seen) -> bool:
+        """Returns whether it has the other one's subject and time."""
+        slack = timedelta(seconds=WITHIN_S)
+        return (
+            self[:5] == other[:5]
+            and (other.ended is None or self.began - slack <= other.ended)
+            and (self.ended is None or other.began - slack <= self.ended)
+        )
+
+
+def plan_of(seed: int) -> Plan:
+    """Returns a fleet of another size for each seed, with several incidents an hour."""
+    drawn = random.Random(f"{seed} size")
+    sidecars, hours = drawn.randrange(6, 11), drawn.choice([0.8, 1.0, 1.3])
+    return plan_for(
+        round(sidecars * hours * 1_400),
+        seed,
+        sidecars=sidecars,
+        hours=hours,
+        topics=drawn.randrange(4, 7),
+        partitions=4,
+        brokers=drawn.randrange(4, 8),
+        incidents=drawn.choice([2.0, 4.0, 6.0]),
+        silent=0.15,
+        churn=drawn.choice([0.5, 1.0, 2.0]),
+    )
+
+
+def fleets(spark: SparkSession, folder: Path, seeds: Iterable[int]) -> tuple[Tables, list[Seen]]:
+    """Returns the tables of all seeds' fleets, and their true incidents. `folder` is new."""
+    true: list[Seen] = []
+    folder.mkdir(parents=True)
+    for seed in seeds:
+        plan = plan_of(seed)
+        name = f'"sidecar_id":"s{seed}-'.encode()
+        lines = (line.replace(b'"sidecar_id":"', name) for line in simulate(plan))
+        (folder / f"events-{seed}.jsonl").write_bytes(b"".join(lines))
+        true += _account(plan)
+    parsed = bronze.parse(FilesSource(str(folder)).batch(spark)).localCheckpoint()
+    return Tables(spark, (), **{tables.BRONZE_EVENTS: bronze.events(parsed)}), true
+
+
+class Scores:
+    """The incidents of all seeds: found, true, and how they agree."""
+
+    def __init__(self, rows: Iterable[Row], true: Iterable[Seen]) -> None:
+        self.found: Final = [
+            Seen(*(row[name] for name in ("cluster_id", *Seen._fields[1:5], "began_by", "over_by")))
+            for row in rows
+        ]
+        left = list(self.found)
+        self.hit: Final[Counter[str]] = Counter()
+        self.missed: Final[list[Seen]] = []
+        self.neutral: Final[Counter[str]] = Counter()
+        # The ones that must be found choose first.
+        for one in sorted(true, key=lambda seen: (not seen.is_wanted, seen)):
+            match = next((seen for seen in left if seen.is_of(one)), None)
+            if match is not None:
+                left.remove(match)
+                (self.hit if one.is_wanted else self.neutral)[one.kind] += 1
+            elif one.is_wanted:
+                self.missed.append(one)
+        self.wrong: Final = left
+
+    def precision(self, kind: str | None = None) -> float:
+        """Returns the share of the found that are true; of all kinds if `kind` is None."""
+        hit, wrong = self._of(self.hit, kind), sum(kind in (None, one.kind) for one in self.wrong)
+        return hit / max(hit + wrong, 1)
+
+    def recall(self, kind: str | None = None) -> float:
+        """Returns the share of the true ones that were found."""
+        hit, missed = self._of(self.hit, kind), sum(kind in (None, one.kind) for one in self.missed)
+        return hit / max(hit + missed, 1)
+
+    def _of(self, counts: Counter[str], kind: str | None) -> int:
+        return counts[kind] if kind else counts.total()
+
+    def table(self) -> str:
+        """Returns the figures of each kind and of all, as text."""
+        heads = ("incidents", "true", "found", "wrong", "missed", "either", "precision", "recall")
+        lines = [f"{heads[0]:18}" + "".join(f"{head:>10}" for head in heads[1:])]
+        for kind in (*KINDS, None):
+            wrong, missed = (
+                sum(kind in (None, one.kind) for one in which) for which in (self.wrong, self.missed)
+            )
+            hit = self._of(self.hit, kind)
+            counts = (hit + missed, hit + wrong, wrong, missed, self._of(self.neutral, kind))
+            lines.append(
+                f"{kind or 'all':18}"
+                + "".join(f"{count:10}" for count in counts)
+                + f"{self.precision(kind):10.3f}{self.recall(kind):10.3f}"
+            )
+        return "\n".join(lines)
+
+
+def _account(plan: Plan) -> list[Seen]:
+    timeline = timeline_of(plan)
+    return [
+        Seen(
+            timeline.cluster_id,
+            one.kind,
+            one.broker,
+            one.topic,
+            one.partition,
+            *(datetime.fromtimestamp(at_us / 1e6, plan.end.tzinfo) for at_us in (one.began_us, one.ended_us)),
+            is_wanted=one.kind != REPLICAS_BEHIND or one.lasted_us >= 2 * SHORT_FOR_US,
+        )
+        for one in incidents_of(timeline, plan.end_us)
+    ]
