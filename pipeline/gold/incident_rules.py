@@ -206,7 +206,7 @@ class _Judged:
     def _explains_move(self, move: Move) -> bool:
         """Returns whether an outage explains it, and counts a lost leadership to that.
 
-        A broker that is back gets a leadership again, once for each time that it was away: more is flapping.
+        A broker that is back gets a leadership again, as often as it lost it: more is flapping.
         """
         place, at_us = (move.topic_key, move.partition), move.at_us
         is_explained = False
@@ -217,9 +217,10 @@ class _Judged:
                 is_explained |= times <= incident.times
                 self.harm[incident].moved.add(place)
         for incident in self._down_of(move.leader):
-            if incident.is_around(at_us, at_us, 0, APART_US):
-                times = self._moved[incident, place, True] = self._moved[incident, place, True] + 1
-                is_explained |= times <= incident.times
+            was_away = self._moved[incident, place, False] - self._moved[incident, place, True]
+            if was_away > 0 and incident.is_around(at_us, at_us, 0, APART_US):
+                self._moved[incident, place, True] += 1
+                is_explained = True
         return is_explained
 
     def _down_of(self, broker: int | None) -> list[Incident]:

@@ -5,9 +5,9 @@
 
 All seeds go through one set of tables: each is a cluster of its own, whose sidecars have names of their own.
 
-A found incident is right if there was one of its kind and subject within WITHIN_S of it. A partition that was
-short for less than twice the time that makes it an incident may be found or not: sidecars see a shortage only
-at their next refresh.
+A found incident is right if there was one of its kind and subject within WITHIN_S of it. Sidecars see changes
+only at their next refresh, so these may be found or not: a partition that was short for less than twice the
+time that makes it an incident, and an incident that is hardly more than APART_US after another one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline import bronze, tables
-from pipeline.gold.incident_rules import REPLICAS_BEHIND, SHORT_FOR_US
+from pipeline.gold.incident_rules import APART_US, REPLICAS_BEHIND, SHORT_FOR_US
 from pipeline.sources import FilesSource
 from tests.pipeline.simulate import plan_for, simulate
 from tests.pipeline.simulate.account import incidents_of
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 #: How far an incident's seen times may be from the true ones: a refresh interval of five minutes.
 WITHIN_S: Final = 300
+_HARDLY_S: Final = 60
 KINDS: Final = ("broker_down", "replicas_behind", "leader_flapping", "produces_failing")
 
 
@@ -106,14 +107,30 @@ class Scores:
         self.missed: Final[list[Seen]] = []
         self.neutral: Final[Counter[str]] = Counter()
         # The ones that must be found choose first.
+        true = list(true)
         for one in sorted(true, key=lambda seen: (not seen.is_wanted, seen)):
             match = next((seen for seen in left if seen.is_of(one)), None)
             if match is not None:
                 left.remove(match)
                 (self.hit if one.is_wanted else self.neutral)[one.kind] += 1
+            elif one.is_wanted and self._is_joined(one, true):
+                self.neutral[one.kind] += 1
             elif one.is_wanted:
                 self.missed.append(one)
         self.wrong: Final = left
+
+    def _is_joined(self, one: Seen, true: Iterable[Seen]) -> bool:
+        """Returns whether it was found as one with the incident shortly before it, or after it."""
+        gap = timedelta(microseconds=APART_US) + timedelta(seconds=_HARDLY_S)
+        near = [
+            other
+            for other in true
+            if other != one
+            and other[:5] == one[:5]
+            and one.began - (other.ended or one.began) <= gap
+            and other.began - (one.ended or other.began) <= gap
+        ]
+        return any(found.is_of(one) and found.is_of(other) for found in self.found for other in near)
 
     def precision(self, kind: str | None = None) -> float:
         """Returns the share of the found that are true; of all kinds if `kind` is None."""

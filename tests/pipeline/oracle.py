@@ -596,7 +596,9 @@ def _missing(states: Sequence[Seen], whole: datetime | None) -> list[Row]:
         }
         for (brokers, times), until in zip(pieces, following, strict=True)
     ]
-    return sorted(rows, key=lambda row: (row["since"], row["until"] is not None, row["until"] or row["since"]))
+    return sorted(
+        rows, key=lambda row: (row["since"], row["until"] is not None, row["until"] or row["since"])
+    )
 
 
 def _partition_of(row: Row) -> tuple[str, str, int]:

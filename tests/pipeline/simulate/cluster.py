@@ -276,7 +276,8 @@ class _Model:
         least_s, most_s = _HOT_PERIODS_S
         period_s = 3600 / max(plan.skew / (1 - plan.skew) * others_an_hour, 1)
         period_us = round(min(max(period_s, least_s), most_s) * SECOND_US)
-        for at_us in range(plan.start_us + period_us, plan.end_us, 2 * period_us):
+        # Not in the moment of an election: a leader that falls behind then looks as if it had failed.
+        for at_us in range(plan.start_us + period_us + 7 * SECOND_US, plan.end_us, 2 * period_us):
             self._plan(at_us, "lagged", 0, period_us // SECOND_US)
 
     def _plan_flapping(self) -> None:
