@@ -48,7 +48,7 @@ _KINDS: Final = {
     _BEHIND: (
         "partition short of replicas",
         "partitions short of replicas",
-        "No broker was away, so a follower can't keep up: look at its replication quota, num.replica.fetchers"
+        "Its brokers are up, so a follower can't keep up: look at its replication quota, num.replica.fetchers"
         " and disks. While it lasts, one more failure loses records or stops producers with acks=all.",
     ),
     _FLAPPING: (
@@ -99,16 +99,17 @@ def _worst_first(view: ClusterView) -> list[Any]:
 def listed(view: ClusterView, prefix: str) -> Markup:
     """Returns the list of the worst incidents: those that are not over first, then those with most harm."""
     found = _worst_first(view)
-    items = [
-        element(
-            "li",
+    items = []
+    unsaid = {kind: remedy for kind, (_, _, remedy) in _KINDS.items()}
+    for row in found[:_MOST_LISTED]:
+        lines = [
             element("p", _badge(row), text(" "), element("strong", text(_sentence(row, view)))),
-            element("p", text(_harm(row)), class_="evidence"),
-            *_others(row, found),
-            element("p", element("b", text("What to do: ")), text(_KINDS[row.kind][2])),
-        )
-        for row in found[:_MOST_LISTED]
-    ]
+            element("p", text(" ".join([_harm(row), *_others(row, found)])), class_="evidence"),
+        ]
+        # Once for each kind, so that more incidents are on the first screen.
+        if remedy := unsaid.pop(row.kind, None):
+            lines.append(element("p", element("b", text("What to do: ")), text(remedy)))
+        items.append(element("li", *lines))
     more = len(found) - _MOST_LISTED
     link = element("a", text(f"And {words.counted(more, 'more incident')}."), href=f"#{prefix}-incidents")
     after = [element("p", link, class_="rest")] if more > 0 else []
@@ -138,13 +139,15 @@ def _sentence(row: Any, view: ClusterView) -> str:
         what = f"{subject} {often if row.times > 1 else f'was down for {lasted}' if is_over else 'is down'}"
     elif row.kind == _BEHIND:
         often = f" ({words.times(row.times)})" if row.times > 1 else ""
-        what = f"{subject} {'was' if is_over else 'is'} short of replicas for {lasted}{often}"
+        what = f"{subject} {'was' if is_over else 'has been'} short of replicas for {lasted}{often}"
     elif row.kind == _FLAPPING:
         what = f"The leader of {subject} changed {words.times(row.times)} within {lasted}"
     else:
         names = [words.name(error["error"]) for error in row.errors]
-        what = f"Records for {subject} {'failed' if is_over else 'fail'} for {lasted}: {words.listed(names)}"
-    return f"{what}, {'from' if is_over else 'since'} {words.moment(row.began_by)}."
+        what = f"Records for {subject} {'failed' if is_over else 'have failed'} for {lasted}"
+        what = f"{what} ({words.listed(names)})"
+    since = words.moment(row.began_by)
+    return f"{what}, from {since} to {words.clock(row.over_by)}." if is_over else f"{what}, since {since}."
 
 
 def _harm(row: Any) -> str:
@@ -173,23 +176,19 @@ def _harm(row: Any) -> str:
     )
 
 
-def _others(row: Any, found: Sequence[Any]) -> list[Markup]:
-    """Returns the brokers that were down at the same time, which is why harm may add up."""
+def _others(row: Any, found: Sequence[Any]) -> list[str]:
+    """Returns which other brokers were down while this one was: together they do more harm."""
     names = sorted(
         {
             f"broker {other.broker}"
             for other in found
-            if other.kind == _DOWN
+            if row.kind == other.kind == _DOWN
             and other.Index != row.Index
             and (pd.isna(row.over_by) or other.began_by <= row.over_by)
             and (pd.isna(other.over_by) or row.began_by <= other.over_by)
         }
     )
-    return (
-        [element("p", text(f"Down at the same time: {words.listed(names)}."), class_="evidence")]
-        if names
-        else []
-    )
+    return [f"Down at the same time: {words.listed(names)}."] if names else []
 
 
 def section(view: ClusterView, prefix: str) -> Section:

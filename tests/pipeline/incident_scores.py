@@ -3,6 +3,8 @@
     tables, true = fleets(spark, folder, seeds=range(100))
     print(Scores(tables.rows(GOLD_INCIDENTS), true).table())
 
+    python -m tests.pipeline.incident_scores 100       the rules alone, without Spark
+
 All seeds go through one set of tables: each is a cluster of its own, whose sidecars have names of their own.
 
 A found incident is right if there was one of its kind and subject within WITHIN_S of it. Sidecars see changes
@@ -12,21 +14,34 @@ time that makes it an incident, and an incident that is hardly more than APART_U
 
 from __future__ import annotations
 
+import json
 import random
+import sys
 from collections import Counter
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline import bronze, tables
-from pipeline.gold.incident_rules import APART_US, REPLICAS_BEHIND, SHORT_FOR_US
+from pipeline.event_v1 import PARTITION, WINDOW
+from pipeline.gold.incident_rules import (
+    APART_US,
+    REPLICAS_BEHIND,
+    SHORT_FOR_US,
+    Absence,
+    Failure,
+    Move,
+    incidents_of,
+)
 from pipeline.sources import FilesSource
+from tests.pipeline.oracle import Oracle
 from tests.pipeline.simulate import plan_for, simulate
-from tests.pipeline.simulate.account import incidents_of
+from tests.pipeline.simulate.account import incidents_of as incidents_of_history
 from tests.pipeline.simulate.cluster import timeline_of
 from tests.pipeline.whole_pipeline import Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -37,6 +52,8 @@ if TYPE_CHECKING:
 #: How far an incident's seen times may be from the true ones: a refresh interval of five minutes.
 WITHIN_S: Final = 300
 _HARDLY_S: Final = 60
+_MINUTE_US: Final = 60_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS: Final = ("broker_down", "replicas_behind", "leader_flapping", "produces_failing")
 
 
@@ -172,8 +189,103 @@ def _account(plan: Plan) -> list[Seen]:
             one.broker,
             one.topic,
             one.partition,
-            *(datetime.fromtimestamp(at_us / 1e6, plan.end.tzinfo) for at_us in (one.began_us, one.ended_us)),
-            is_wanted=one.kind != REPLICAS_BEHIND or one.lasted_us >= 2 * SHORT_FOR_US,
+            _at(one.began_us),
+            _at(one.ended_us),
+            one.kind != REPLICAS_BEHIND or one.lasted_us >= 2 * SHORT_FOR_US,
         )
-        for one in incidents_of(timeline, plan.end_us)
+        for one in incidents_of_history(timeline, plan.end_us)
     ]
+
+
+def _at(us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def _us(at: datetime) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def found_by_loops(plan: Plan) -> tuple[list[Row], list[Seen]]:
+    """Returns the incidents that the rules find in a fleet's facts, and the true ones, without Spark.
+
+    The facts are those of the oracle (oracle.py), which makes the tables by loops.
+    """
+    plan = replace(plan, broken=0.0, duplicates=0.0)
+    events = [json.loads(line) for line in simulate(plan)]
+    for event in events:
+        for name in ("observed_at", "started_at"):
+            if name in event:
+                event[name] = datetime.fromisoformat(event[name])
+    oracle = Oracle(events)
+    cluster_id = timeline_of(plan).cluster_id
+    replicas = Counter(
+        broker for _, _, brokers in _assigned(events, oracle.current_leader) for broker in brokers
+    )
+    now = max(row["last_event"] for row in oracle.data_quality() if not row["is_left_out"])
+    rows: list[Row] = [
+        {"cluster_id": cluster_id, **incident._asdict(), "began_by": _at(incident.began_us)}
+        | {"over_by": None if incident.over_us is None else _at(incident.over_us)}
+        for incident, _ in incidents_of(
+            _absences(oracle.urp()), _moves(oracle.leader_history), _failures(events), replicas, _us(now)
+        )
+    ]
+    return rows, _account(plan)
+
+
+def _assigned(events: Iterable[Row], current: Iterable[Row]) -> set[tuple[str, int, tuple[int, ...]]]:
+    there = {(row["topic_key"], row["partition"]) for row in current}
+    seen = [event for event in events if event["type"] == PARTITION]
+    assigned = {(e["topic_id"], e["partition"], tuple(sorted(e["replicas"]))) for e in seen}
+    return {one for one in assigned if one[:2] in there}
+
+
+def _absences(shortages: Iterable[Row]) -> Iterator[Absence]:
+    for row in shortages:
+        for state in row["missing"]:
+            until = state["until"] or row["end_by"]
+            for broker in state["brokers"]:
+                yield Absence(
+                    *(row[name] for name in ("topic", "topic_key", "partition")),
+                    broker,
+                    _us(state["since"]),
+                    None if until is None else _us(until),
+                )
+
+
+def _moves(history: Iterable[Row]) -> Iterator[Move]:
+    before: dict[tuple[str, int], int | None] = {}
+    for row in sorted(history, key=lambda row: row["leader_epoch"]):
+        place = (row["topic_key"], row["partition"])
+        leader = None if row["leader"] < 0 else row["leader"]
+        if row["is_leader_change"]:
+            until = None if row["valid_to"] is None else _us(row["valid_to"])
+            yield Move(row["topic"], *place, leader, before[place], _us(row["valid_from"]), until)
+        before[place] = leader
+
+
+def _failures(events: Iterable[Row]) -> Iterator[Failure]:
+    windows = [event for event in events if event["type"] == WINDOW]
+    acknowledged: Counter[tuple[str, int]] = Counter()
+    for window in windows:
+        acknowledged[window["topic"], _us(window["observed_at"]) // _MINUTE_US] += window["records"]
+    for window in windows:
+        topic, minute = window["topic"], _us(window["observed_at"]) // _MINUTE_US
+        broker = -1 if window["broker"] is None else window["broker"]
+        span = (_us(window["started_at"]), _us(window["observed_at"]))
+        for error, records in window["errors"].items():
+            where = (topic, minute, acknowledged[topic, minute], window["partition"], broker)
+            yield Failure(*where, window["service"], error, records, *span)
+
+
+def main(seeds: int) -> None:
+    """Prints the table of so many seeds, and each incident that was found wrongly or missed."""
+    found, true = zip(*(found_by_loops(plan_of(seed)) for seed in range(1, seeds + 1)), strict=True)
+    scores = Scores([row for rows in found for row in rows], [one for ones in true for one in ones])
+    print(scores.table())
+    for name, which in (("wrong", scores.wrong), ("missed", scores.missed)):
+        for one in which:
+            print(name, *one)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -218,7 +218,9 @@ class _Model:
         outages = [(source.uniform(20, 50), source.uniform(30, 100)) for _ in range(source.randrange(3, 7))]
         lasts_us = round(sum(map(sum, outages)) * SECOND_US)
         broker = self._broker_for(source, at_us, at_us + lasts_us)
-        for away_s, up_s in outages if broker is not None else ():
+        if broker is None:
+            return
+        for away_s, up_s in outages:
             self._plan_failure(broker, at_us, round(away_s * SECOND_US), 3 * SECOND_US)
             at_us += round((away_s + up_s) * SECOND_US)
 
