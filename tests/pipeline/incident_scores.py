@@ -208,9 +208,9 @@ def _us(at: datetime) -> int:
 def found_by_loops(plan: Plan) -> tuple[list[Row], list[Seen]]:
     """Returns the incidents that the rules find in a fleet's facts, and the true ones, without Spark.
 
-    The facts are those of the oracle (oracle.py), which makes the tables by loops.
+    The facts are those of the oracle (oracle.py), which makes the tables by loops. All clocks are right.
     """
-    plan = replace(plan, broken=0.0, duplicates=0.0)
+    plan = replace(plan, broken=0.0, duplicates=0.0, clock_skew_s=0.0)
     events = [json.loads(line) for line in simulate(plan)]
     for event in events:
         for name in ("observed_at", "started_at"):
@@ -245,7 +245,9 @@ def _absences(shortages: Iterable[Row]) -> Iterator[Absence]:
             until = state["until"] or row["end_by"]
             for broker in state["brokers"]:
                 yield Absence(
-                    *(row[name] for name in ("topic", "topic_key", "partition")),
+                    row["topic"],
+                    row["topic_key"],
+                    row["partition"],
                     broker,
                     _us(state["since"]),
                     None if until is None else _us(until),
