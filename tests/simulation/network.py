@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Final
 from client_core.errors import IllegalArgumentError
 from client_core.network.network_receive import NetworkReceive
 from client_core.network.selector import DEFAULT_MAX_RECEIVE_BYTES
+from tests.simulation.wire import is_produce
+from tests.simulation.world import SimulationError
 from tests.support.mock_selector import MockSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
+    from client_core.network.selectable import AnswerReader
     from tests.simulation.brokers import ReplicatedBrokers
     from tests.simulation.world import World
 
@@ -56,8 +59,15 @@ class Connection:
         self.node_id = node_id
         self.broker_id = broker_id
         self.is_open = True
-        self.requests: deque[bytes] = deque()
+        #: Each with the time when the client sent it.
+        self.requests: deque[tuple[bytes, int]] = deque()
         self.is_busy = False
+        #: Of each request without an answer, in order: whether it is one to produce.
+        self.produces: deque[bool] = deque()
+        #: Until when the broker reads no request; and which of the client's polls delivers that, and until
+        #: when it may send none (KIP-219).
+        self.muted_until_ms = 0
+        self.throttled = (0, 0)
         self.last_request_ms = 0
         self.last_answer_ms = 0
 
@@ -74,6 +84,7 @@ class SimulatedNetwork(MockSelector):
         self.is_dead = False
         self._connections: dict[int, Connection] = {}
         self._streams: dict[int, NetworkReceive] = {}
+        self._polls = 0
         #: Of the last poll: how long it might have waited, and whether there was something.
         self.limit_ms = 0
         self.found_something = True
@@ -118,10 +129,20 @@ class SimulatedNetwork(MockSelector):
 
         go()
 
+    def send(self, node_id: int, payload: Sequence[bytes], answer: AnswerReader | None = None) -> None:
+        super().send(node_id, payload, answer)
+        poll, until_ms = self._connections[node_id].throttled
+        if poll <= self._polls and self._world.now_ms < until_ms:
+            left_ms = until_ms - self._world.now_ms
+            error = f"{self.name} sends a request {left_ms} ms before its throttle time is over"
+            self._world.failure = self._world.failure or SimulationError("quota", error)
+        self._brokers.wire.sent(self.name, self._world.now_ms, self._under_way[node_id].payload)
+
     def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
         if timeout_ms < 0:
             raise IllegalArgumentError("timeout should be >= 0")
         self._clear()
+        self._polls += 1
         self.limit_ms = timeout_ms
         self.before_wait()
         self.found_something = self._deliver() or self._wakeup_is_pending
@@ -131,6 +152,11 @@ class SimulatedNetwork(MockSelector):
             self._request(self._connections[one.node_id], one.payload)
         self.attempts.clear()
         return self._world.now_ms
+
+    def throttle(self, connection: Connection, ms: int) -> None:
+        """Notes that an answer has arrived by which the client may send nothing for so long."""
+        poll = self._polls + len(self._inbox[connection.node_id]) + 1
+        connection.throttled = (poll, self._world.now_ms + ms)
 
     def has_something(self) -> bool:
         """Returns whether a poll would end now."""
@@ -144,6 +170,11 @@ class SimulatedNetwork(MockSelector):
                 for node, frames in self._inbox.items()
             )
         )
+
+    @property
+    def has_requests(self) -> bool:
+        """Returns whether a produce request is under way that its client has not given up."""
+        return any(any(connection.produces) for connection in self._connections.values())
 
     def waking(self) -> None:
         """Ends the wait of a thread that slept in a poll: a wakeup is used up by it."""
@@ -207,10 +238,12 @@ class SimulatedNetwork(MockSelector):
     def _request(self, connection: Connection, payload: bytes) -> None:
         link = self._brokers.links[connection.broker_id]
         survives = self._random.random() < 0.5  # what the system sends on after a close, or not
+        sent_ms = self._world.now_ms
+        connection.produces.append(is_produce(payload))
 
         def arrive() -> None:
             if connection.is_open or survives:
-                connection.requests.append(payload)
+                connection.requests.append((payload, sent_ms))
                 self._serve(connection)
 
         def go() -> None:
@@ -225,24 +258,35 @@ class SimulatedNetwork(MockSelector):
 
     def _serve(self, connection: Connection) -> None:
         """Has the broker take the next request of a connection, if it has answered the one before."""
+        muted_ms = connection.muted_until_ms - self._world.now_ms
+        if muted_ms > 0:
+            self._world.at(muted_ms, lambda: self._serve(connection))
+            return
         while connection.requests and not connection.is_busy:
             connection.is_busy = True
-            self._brokers.take(connection, connection.requests.popleft())
+            self._brokers.take(connection, *connection.requests.popleft())
 
-    def answered(self, connection: Connection, frame: bytes | None) -> None:
-        """Sends an answer, if there is one, and takes the next request. Called by the brokers."""
+    def answered(
+        self, connection: Connection, frame: bytes | None, arrives: Callable[[], None] = lambda: None
+    ) -> None:
+        """Sends an answer, if there is one, and takes the next request. Called by the brokers.
+
+        `arrives` is called when the client has the answer.
+        """
         connection.is_busy = False
         if frame is not None:
-            self._answer(connection, frame)
+            self._answer(connection, frame, arrives)
         self._world.at(0, lambda: self._serve(connection))
 
-    def _answer(self, connection: Connection, frame: bytes) -> None:
+    def _answer(self, connection: Connection, frame: bytes, arrives: Callable[[], None]) -> None:
         link = self._brokers.links[connection.broker_id]
 
         def arrive() -> None:
             if not self._has(connection):
                 return
             stream = self._streams[connection.node_id]
+            connection.produces.popleft()
+            arrives()
             stream.feed(frame)
             while (payload := stream.take()) is not None:
                 self.receive(connection.node_id, payload)

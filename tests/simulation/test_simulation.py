@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.simulation.brokers import Append
 from tests.simulation.callers import value_of
 from tests.simulation.plan import Plan, plan_of
 from tests.simulation.run import Run, run
 from tests.simulation.shrink import shrunk
+from tests.simulation.wire import Append
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def test_memory_that_is_kept_is_noticed(tmp_path: Path) -> None:
 
 def test_a_record_that_is_stored_once_more_is_noticed(tmp_path: Path) -> None:
     def store_again(one: Run) -> None:
-        for appends in list(one.brokers.appends.values()):
+        for appends in list(one.brokers.wire.appends.values()):
             appends.append(appends[0]._replace(offset=10_000, sequence=10_000))
 
     assert broken_rule(tmp_path, store_again) == "stored twice"
@@ -118,7 +118,7 @@ def test_a_stored_record_of_which_no_was_said_is_noticed(tmp_path: Path) -> None
         attempt = next(a for a in one.attempts if all(o.what == "no" for o in a.outcomes()))
         record = attempt.request.records[0]
         place = attempt.request.topic, 0
-        one.brokers.appends[value_of(record)] = [Append("sidecar 1", place, 0, 1, 0, 0)]
+        one.brokers.wire.appends[value_of(record)] = [Append("sidecar 1", place, 0, 1, 0, 0)]
 
     one = Run(QUIET, tmp_path)
     one.world.at(1, lambda: one.brokers.state.unwritable.update(t.name for t in one.plan.topics))
@@ -131,7 +131,7 @@ def test_a_mark_that_is_ahead_is_noticed(tmp_path: Path) -> None:
     def write_ahead(one: Run) -> None:
         mark = tmp_path / "mark.json"
         mark.write_bytes(b'{"done":1000000,"behind":{},"undone":0,"check":0}')
-        one.brokers.appends.clear()
+        one.brokers.wire.appends.clear()
         one.judge._mark = 1, {}
         one.judge.look_at_mark(mark)
 
