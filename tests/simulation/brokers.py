@@ -187,6 +187,8 @@ class ReplicatedBrokers(Replication):
         self.wire.refusals.append(Refusal(self.world.now_ms, client, place, error, values))
         if error is not Errors.OUT_OF_ORDER_SEQUENCE_NUMBER or self.forgot.get(place):
             return
+        if not connection.is_open:
+            return  # the network delivers late what the client has sent again meanwhile
         batch = read_batch(data)
         for known in self.replica(broker_id, place).log.batches:
             if known.data[_SEQUENCES] == batch.data[_SEQUENCES]:

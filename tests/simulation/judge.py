@@ -128,23 +128,20 @@ class Judge:
         """Judges that nobody waits in a producer for a caller who has left."""
         if not process.is_alive or process.is_draining:
             return
-        mine = [attempt for attempt in self._run.attempts if attempt.process is process]
-        if any(attempt.request.form == "ndjson" and not attempt.is_over for attempt in mine):
-            return  # a stream may have any number of requests
-        # Under a key the records are delivered, also if their caller has left.
         now_ms = self._world.now_ms
-        stay = sum(
-            attempt.request.form != "spool"
-            and (
-                not attempt.is_over
-                or attempt.over_ms > now_ms - _SLACK_MS
-                or (
-                    attempt.request.has_key
-                    and now_ms <= attempt.since_ms + attempt.request.timeout_ms + _SLACK_MS
-                )
-            )
-            for attempt in mine
-        )
+        stay = 0
+        for attempt in self._run.attempts:
+            if attempt.process is not process or attempt.request.form == "spool":
+                continue
+            if attempt.is_over and attempt.over_ms <= now_ms - _SLACK_MS:
+                # Records of a stream, or under a key, are delivered, also if their caller has left.
+                ends_ms = max(attempt.since_ms, attempt.body_ms) + attempt.request.timeout_ms + _SLACK_MS
+                stays = attempt.request.has_key or attempt.request.form == "ndjson"
+                if not stays or now_ms > ends_ms:
+                    continue
+            if attempt.request.form == "ndjson":
+                return  # it may have any number of requests
+            stay += 1
         if process.waits > stay:
             raise SimulationError("memory", f"{process.waits} requests wait, {stay} have callers")
 

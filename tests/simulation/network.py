@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: How long a packet is under way, at most, on a link without a fault.
 _LONGEST_WAY_MS: Final = 3
+#: How long ago is still just now: as late as an answer to a caller may be.
+_JUST_MS: Final = 50
 
 
 @dataclass(slots=True)
@@ -85,6 +87,7 @@ class SimulatedNetwork(MockSelector):
         self._connections: dict[int, Connection] = {}
         self._streams: dict[int, NetworkReceive] = {}
         self._polls = 0
+        self._answered_ms = 0
         #: Of the last poll: how long it might have waited, and whether there was something.
         self.limit_ms = 0
         self.found_something = True
@@ -173,8 +176,9 @@ class SimulatedNetwork(MockSelector):
 
     @property
     def has_requests(self) -> bool:
-        """Returns whether a produce request is under way that its client has not given up."""
-        return any(any(connection.produces) for connection in self._connections.values())
+        """Returns whether a produce request is under way that its client has not given up, or just was."""
+        is_new = self._world.now_ms - self._answered_ms < _JUST_MS
+        return is_new or any(any(connection.produces) for connection in self._connections.values())
 
     def waking(self) -> None:
         """Ends the wait of a thread that slept in a poll: a wakeup is used up by it."""
@@ -285,7 +289,8 @@ class SimulatedNetwork(MockSelector):
             if not self._has(connection):
                 return
             stream = self._streams[connection.node_id]
-            connection.produces.popleft()
+            if connection.produces.popleft():
+                self._answered_ms = self._world.now_ms
             arrives()
             stream.feed(frame)
             while (payload := stream.take()) is not None:
