@@ -295,8 +295,7 @@ class ReplicatedBrokers(Replication):
             connection.muted_until_ms = self.world.now_ms + throttle_ms
 
         def arrives() -> None:
-            if throttle_ms:
-                connection.network.throttle(connection, throttle_ms)
+            connection.throttled_until_ms = self.world.now_ms + throttle_ms
             self.world.moment("a batch is acknowledged", waiting.broker_id)
             for place, batch in acked:
                 self.wire.acked_ms.setdefault((client, place, batch), self.world.now_ms)

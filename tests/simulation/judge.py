@@ -105,6 +105,8 @@ class Judge:
 
     def _judge_failures(self, attempt: Attempt, outcomes: list[Outcome]) -> None:
         """Each failure must have had its cause."""
+        if attempt.is_replayed:
+            return
         process = attempt.process
         for outcome in outcomes:
             if outcome.what in ("acknowledged", "spooled"):

@@ -66,10 +66,9 @@ class Connection:
         self.is_busy = False
         #: Of each request without an answer, in order: whether it is one to produce.
         self.produces: deque[bool] = deque()
-        #: Until when the broker reads no request; and which of the client's polls delivers that, and until
-        #: when it may send none (KIP-219).
+        #: Until when the broker reads no request, and until when the client may send none (KIP-219).
         self.muted_until_ms = 0
-        self.throttled = (0, 0)
+        self.throttled_until_ms = 0
         self.last_request_ms = 0
         self.last_answer_ms = 0
 
@@ -86,7 +85,8 @@ class SimulatedNetwork(MockSelector):
         self.is_dead = False
         self._connections: dict[int, Connection] = {}
         self._streams: dict[int, NetworkReceive] = {}
-        self._polls = 0
+        #: Answers that the client has not read: the bytes, their connection, and what to call then.
+        self._unread: dict[int, tuple[bytes, Connection, Callable[[], None]]] = {}
         self._answered_ms = 0
         #: Of the last poll: how long it might have waited, and whether there was something.
         self.limit_ms = 0
@@ -134,9 +134,8 @@ class SimulatedNetwork(MockSelector):
 
     def send(self, node_id: int, payload: Sequence[bytes], answer: AnswerReader | None = None) -> None:
         super().send(node_id, payload, answer)
-        poll, until_ms = self._connections[node_id].throttled
-        if poll <= self._polls and self._world.now_ms < until_ms:
-            left_ms = until_ms - self._world.now_ms
+        left_ms = self._connections[node_id].throttled_until_ms - self._world.now_ms
+        if left_ms > 0:
             error = f"{self.name} sends a request {left_ms} ms before its throttle time is over"
             self._world.failure = self._world.failure or SimulationError("quota", error)
         self._brokers.wire.sent(self.name, self._world.now_ms, self._under_way[node_id].payload)
@@ -145,21 +144,20 @@ class SimulatedNetwork(MockSelector):
         if timeout_ms < 0:
             raise IllegalArgumentError("timeout should be >= 0")
         self._clear()
-        self._polls += 1
         self.limit_ms = timeout_ms
         self.before_wait()
         self.found_something = self._deliver() or self._wakeup_is_pending
+        for received in self._completed_receives:
+            _, connection, arrives = self._unread.pop(id(received.payload))
+            if connection.produces.popleft():
+                self._answered_ms = self._world.now_ms
+            arrives()
         self._wakeup_is_pending = False
         sent, self.sent = self.sent, []
         for one in sent:
             self._request(self._connections[one.node_id], one.payload)
         self.attempts.clear()
         return self._world.now_ms
-
-    def throttle(self, connection: Connection, ms: int) -> None:
-        """Notes that an answer has arrived by which the client may send nothing for so long."""
-        poll = self._polls + len(self._inbox[connection.node_id]) + 1
-        connection.throttled = (poll, self._world.now_ms + ms)
 
     def has_something(self) -> bool:
         """Returns whether a poll would end now."""
@@ -275,7 +273,7 @@ class SimulatedNetwork(MockSelector):
     ) -> None:
         """Sends an answer, if there is one, and takes the next request. Called by the brokers.
 
-        `arrives` is called when the client has the answer.
+        `arrives` is called when the client reads the answer: a connection that ends before loses it.
         """
         connection.is_busy = False
         if frame is not None:
@@ -289,11 +287,9 @@ class SimulatedNetwork(MockSelector):
             if not self._has(connection):
                 return
             stream = self._streams[connection.node_id]
-            if connection.produces.popleft():
-                self._answered_ms = self._world.now_ms
-            arrives()
             stream.feed(frame)
             while (payload := stream.take()) is not None:
+                self._unread[id(payload)] = payload, connection, arrives
                 self.receive(connection.node_id, payload)
 
         def go() -> None:
