@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from client_core.error_codes import Errors
+from client_core.errors import error_for
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_request_header, encode_response_header
 from client_core.protocol.messages.produce_request import ProduceRequest
@@ -23,7 +24,14 @@ from client_core.testing.partition_log import PartitionLog, read_batch, records_
 from client_core.testing.sasl import SaslSession
 from client_core.testing.state import ClusterState
 from tests.simulation.replication import Place, Replication
-from tests.simulation.wire import RENUMBERS, Append, Refusal, WireTrace, values_of
+from tests.simulation.wire import (
+    RENUMBERS,
+    Append,
+    Refusal,
+    batches_of,
+    number_of,
+    values_of,
+)
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -54,6 +62,17 @@ class _Waiting:
     #: Which batches were stored: see Append.
     stored: dict[Place, bytes]
     errors: dict[Place, Errors] = field(default_factory=dict)
+    #: Its records, if a trace is kept.
+    batches: dict[Place, dict[bytes, tuple[object, ...]]] = field(default_factory=dict)
+
+
+def _label_of(partition: PartitionProduceResponse, *, is_new: bool) -> str:
+    """Returns what a broker did with a batch: see delivery_model.py."""
+    error = Errors.of(partition.error_code)
+    if error is Errors.NONE:
+        return "store" if is_new else "known"
+    is_clear = not error_for(error.code, None).retriable and error is not Errors.UNKNOWN_SERVER_ERROR
+    return "refuse" if is_clear else "fail"
 
 
 class _State(ClusterState):
@@ -77,7 +96,6 @@ class ReplicatedBrokers(Replication):
         state.brokers = self
         super().__init__(world, random, state, count)
         self._state = state
-        self.wire: Final = WireTrace()
         #: The times that brokers answered with for batches that they had already.
         self.times_of_known_batches_ms: set[int] = set()
         self._waiting: dict[int, list[_Waiting]] = {broker_id: [] for broker_id in self.running}
@@ -115,7 +133,7 @@ class ReplicatedBrokers(Replication):
         if answer is None:
             connection.network.answered(connection, None)
         elif isinstance(request, ProduceRequest) and isinstance(answer, ProduceResponse):
-            self._stored(connection, version, header.correlation_id, request, places, answer)
+            self._stored(connection, version, header.correlation_id, request, places, answer, ends)
         else:
             self._send(connection, api, version, header.correlation_id, answer)
 
@@ -151,6 +169,7 @@ class ReplicatedBrokers(Replication):
         request: ProduceRequest,
         places: dict[Place, int],
         response: ProduceResponse,
+        ends: dict[Place, int],
     ) -> None:
         """Replicates what a request has stored; with acks=all the answer waits for that."""
         broker_id = connection.broker_id
@@ -168,6 +187,11 @@ class ReplicatedBrokers(Replication):
             stored[place] = (batch or b"")[_IDENTITY]
             self.replicate(broker_id, place)
         waiting = _Waiting(connection, broker_id, version, correlation_id, response, needs, stored)
+        if self.wire.trace is not None:
+            waiting.batches = dict(zip(places, batches_of(request), strict=True))
+            for (place, batch), partition in zip(waiting.batches.items(), answers, strict=True):
+                is_new = self.replica(broker_id, place).log.end_offset > ends[place]
+                self.wire.note(_label_of(partition, is_new=is_new), batch)
         if request.acks != -1 or not needs:
             self._finish(waiting)
             return
@@ -184,6 +208,8 @@ class ReplicatedBrokers(Replication):
         if error not in RENUMBERS:
             return
         values = frozenset(values_of(data))
+        if error is Errors.MESSAGE_TOO_LARGE:
+            self.wire.note_one(None, "forget")
         self.wire.refusals.append(Refusal(self.world.now_ms, client, place, error, values))
         if error is not Errors.OUT_OF_ORDER_SEQUENCE_NUMBER or self.forgot.get(place):
             return
@@ -296,6 +322,9 @@ class ReplicatedBrokers(Replication):
 
         def arrives() -> None:
             connection.throttled_until_ms = self.world.now_ms + throttle_ms
+            for place, records in waiting.batches.items():
+                kind = "ok" if place in dict(acked) else "bad"
+                self.wire.note(kind, records, number_of(client))
             self.world.moment("a batch is acknowledged", waiting.broker_id)
             for place, batch in acked:
                 self.wire.acked_ms.setdefault((client, place, batch), self.world.now_ms)

@@ -32,6 +32,9 @@ Label = tuple["str | Hashable", ...]
 
 #: Where a submission is: it waits, is under way, waits to be sent again, or has ended.
 _OPEN: Final = ("queue", "flight", "again")
+#: In place of its submission: of a try that is over, and of one that is in the spool.
+_TOLD: Final = -1
+_WRITTEN: Final = -2
 _MAYBE_WRITTEN: Final = ("flight", "again", "acked", "unknown")
 
 
@@ -67,12 +70,13 @@ class State(NamedTuple):
     knows: frozenset[Hashable] = frozenset()
     dead: frozenset[int] = frozenset()
     forgot: bool = False
-    on_disk: bool = False
+    #: How often it is in the spool.
+    entries: int = 0
     marked: bool = False
 
 
-#: Labels that no trace shows, but for their client or write.
-HIDDEN: Final = ("lose request", "lose answer", "deadline", "give up")
+#: What a trace does not show, of a submission.
+_HIDDEN: Final = ("lose answer", "deadline", "give up")
 
 
 def after(state: State, label: Label) -> Iterator[State]:  # noqa: C901, PLR0912 -- one case a label
@@ -85,8 +89,8 @@ def after(state: State, label: Label) -> Iterator[State]:  # noqa: C901, PLR0912
             yield from _submitted(state, c)
         case ("spool", int(c)):
             mine = [s for s in state.submissions if s.client == c and s.by_spool]
-            may = all(s.where in ("no", "unknown") for s in mine)
-            if state.on_disk and not state.marked and may and c not in state.dead:
+            busy = sum(s.where not in ("no", "unknown") for s in mine)
+            if busy < state.entries and not state.marked and c not in state.dead:
                 yield state._replace(submissions=(*state.submissions, Submission(c, by_spool=True)))
         case ("send", int(c), write):
             yield from _sent(state, c, write)
@@ -94,7 +98,7 @@ def after(state: State, label: Label) -> Iterator[State]:  # noqa: C901, PLR0912
             is_known = write in state.knows
             may = {"store": not is_known or state.forgot, "known": is_known, "refuse": True, "fail": True}
             if write in state.wire and may[kind]:
-                yield _handled(state, kind, write)
+                yield from _handled(state, kind, write)
         case (("ok" | "bad") as kind, int(c), write):
             yield from _answered(state, c, write, kind)
         case ("tell", int(c), int(n), str(what)):
@@ -105,17 +109,17 @@ def after(state: State, label: Label) -> Iterator[State]:  # noqa: C901, PLR0912
             if c not in state.dead:
                 yield state._replace(
                     dead=state.dead | {c},
-                    tries=tuple(t._replace(told="left") if _waits(t, c) else t for t in state.tries),
+                    tries=tuple(_left(t) if _waits(t, c) else t for t in state.tries),
                     submissions=tuple(
-                        s._replace(where="gone") if s.client == c else s for s in state.submissions
+                        s._replace(where="gone") if s.client == c and s.where in _OPEN else s
+                        for s in state.submissions
                     ),
                 )
         case ("forget",):
             yield state._replace(forgot=True)
         case ("mark",):
-            if state.on_disk and not state.marked and any(
-                s.by_spool and s.where == "acked" for s in state.submissions
-            ):
+            acked = sum(s.by_spool and s.where == "acked" for s in state.submissions)
+            if 0 < state.entries <= acked and not state.marked:
                 yield state._replace(marked=True)
         case _:
             yield from _hidden(state, label)
@@ -130,6 +134,13 @@ def _hidden(state: State, label: Label) -> Iterator[State]:
             one = state.submissions[index : index + 1]
             if one and one[0].where == "flight":
                 yield _with(state, index, where="again")
+        case ("write", int(at)):  # the spool has it on the disk, before or after its caller is told
+            one_try = state.tries[at]
+            may = one_try.of is None and one_try.told in ("", "unknown", "left")
+            if may and one_try.client not in state.dead and not (state.keyed and _is_written(state, at)):
+                tries = list(state.tries)
+                tries[at] = one_try._replace(of=_WRITTEN)
+                yield state._replace(tries=tuple(tries), entries=state.entries + 1)
         case ("deadline", int(index)):  # of the request: what was not sent is taken back
             one = state.submissions[index : index + 1]
             if one and one[0].where == "queue":
@@ -144,21 +155,21 @@ def hidden_labels(state: State) -> Iterator[Label]:
     """Yields what may happen in a state that no trace shows."""
     for index, one in enumerate(state.submissions):
         if one.where in _OPEN:
-            yield from ((kind, index) for kind in HIDDEN[1:])
+            yield from ((kind, index) for kind in _HIDDEN)
+    if state.spooled:
+        yield from (("write", at) for at, one in enumerate(state.tries) if one.of is None)
 
 
-def _handled(state: State, kind: str, write: Hashable) -> State:
+def _handled(state: State, kind: str, write: Hashable) -> Iterator[State]:
     """A broker takes a request. It may answer that it is not sure of what it has stored."""
-    answers = {"refuse": ("no",), "fail": ("unsure",)}.get(kind, ("ok", "unsure"))
     log, knows = state.log, state.knows
     if kind == "store":
         log, knows = tuple(sorted((*log, write), key=repr)), knows | {write}
-    return state._replace(
-        wire=_without(state.wire, write),
-        log=log,
-        knows=knows,
-        answers=state.answers | {(write, answer) for answer in answers},
-    )
+    others = frozenset(answer for answer in state.answers if answer[0] != write)
+    for answer in {"refuse": ("no",), "fail": ("unsure",)}.get(kind, ("ok", "unsure")):
+        yield state._replace(
+            wire=_without(state.wire, write), log=log, knows=knows, answers=others | {(write, answer)}
+        )
 
 
 def _without(wire: tuple[Hashable, ...], write: Hashable) -> tuple[Hashable, ...]:
@@ -167,12 +178,15 @@ def _without(wire: tuple[Hashable, ...], write: Hashable) -> tuple[Hashable, ...
 
 
 def _tidy(state: State) -> State:
-    """Forgets what has no consequences any more: answers that nobody waits for, writes that can't come."""
+    """Forgets what has no consequences: answers that nobody waits for, writes that can't come, numbers."""
     under_way = {one.write for one in state.submissions if one.where == "flight"}
     may_come = {*state.wire, *(one.write for one in state.submissions if one.where in _OPEN)}
     return state._replace(
         answers=frozenset(answer for answer in state.answers if answer[0] in under_way),
         knows=state.knows & may_come,
+        submissions=tuple(
+            one if one.where in _OPEN else one._replace(sends=0) for one in state.submissions
+        ),
     )
 
 
@@ -180,6 +194,10 @@ def _with(state: State, index: int, **changes: object) -> State:
     ones = list(state.submissions)
     ones[index] = ones[index]._replace(**changes)  # type: ignore[arg-type]
     return state._replace(submissions=tuple(ones))
+
+
+def _left(one: Try) -> Try:
+    return one._replace(told="left", of=one.of if one.of in (None, _WRITTEN) else _TOLD)
 
 
 def _waits(one: Try, client: int) -> bool:
@@ -230,49 +248,53 @@ def _sent(state: State, client: int, write: Hashable) -> Iterator[State]:
 
 def _answered(state: State, client: int, write: Hashable, kind: str) -> Iterator[State]:
     said = {answer for of, answer in state.answers if of == write}
-    if (kind == "ok") != ("ok" in said) and not said & {"no", "unsure"}:
-        return
     found = False
     for index, one in enumerate(state.submissions):
         if (one.client, one.write, one.where) != (client, write, "flight"):
             continue
         found = True
         if kind == "ok":
-            if "ok" in said:
-                yield _with(state, index, where="acked")
-            continue
-        if said & {"no", "unsure"}:
-            yield _with(state, index, where="again")
-            yield _with(state, index, where="unknown")
-        if "no" in said and one.sends == 1:
-            yield _with(state, index, where="no")
+            ends = ["acked"] if "ok" in said else []
+        elif "no" in said:
+            ends = ["again", "no" if one.sends == 1 else "unknown"]
+        else:
+            ends = ["again", "unknown"] if "unsure" in said else []
+        yield from (_with(state, index, where=where) for where in ends)
     if not found:
         yield state  # it was given up meanwhile
 
 
+def _is_written(state: State, at: int) -> bool:
+    """Returns whether a try, or under its key another one of the same sidecar, is in the spool."""
+    mine = state.tries[at]
+    others = (one for one in state.tries if state.keyed and one.client == mine.client)
+    return any(one.of == _WRITTEN for one in (mine, *others))
+
+
 def _told(state: State, client: int, number: int, what: str) -> Iterator[State]:
     for at, one in enumerate(state.tries):
-        if (one.client, one.number) != (client, number) or one.told:
+        if (one.client, one.number) != (client, number):
             continue
-        sub = None if one.of is None else state.submissions[one.of]
+        if one.told:
+            if what == "left":  # its sidecar was killed, and then its caller noticed
+                yield state
+            continue
+        sub = None if one.of is None or one.of < 0 else state.submissions[one.of]
         may = {
             "left": True,
-            "spooled": state.spooled and sub is None and client not in state.dead,
+            "spooled": state.spooled and _is_written(state, at),
             "ack": sub is not None and sub.where == "acked",
             # Refused before it was submitted, taken back at its deadline, or refused at its first attempt.
-            "no": sub is None or sub.where == "no",
-            "unknown": sub is not None and sub.where in _MAYBE_WRITTEN
+            "no": (sub is None and not _is_written(state, at)) or (sub is not None and sub.where == "no"),
+            "unknown": (sub is not None and sub.where in _MAYBE_WRITTEN)
             # A second try waits for the first one's outcome, in vain.
             or (sub is not None and state.keyed and sub.where == "queue")
             or (state.spooled and sub is None),
         }
         if may[what]:
             tries = list(state.tries)
-            tries[at] = one._replace(told=what)
-            on_disk = state.on_disk or what == "spooled"
-            yield state._replace(tries=tuple(tries), on_disk=on_disk)
-            if state.spooled and what in ("unknown", "left"):
-                yield state._replace(tries=tuple(tries), on_disk=True)
+            tries[at] = one._replace(told=what, of=one.of if one.of in (None, _WRITTEN) else _TOLD)
+            yield state._replace(tries=tuple(tries))
 
 
 # -- what must hold ------------------------------------------------------------------------------------------
@@ -296,6 +318,8 @@ def broken(state: State) -> str | None:
         mine = [s for s in writers if s.client == client and not s.by_spool]
         if state.keyed and len(mine) > 1:
             return "a key wrote twice"
+    if "spooled" in told and not state.entries:
+        return "a spooled record is in no spool"
     if state.marked and not state.log:
         return "the mark is ahead"
     return None
@@ -304,7 +328,7 @@ def broken(state: State) -> str | None:
 def may_end(state: State) -> bool:
     """Returns whether all is over: nothing is under way, and what was spooled is delivered."""
     is_open = any(one.where in _OPEN for one in state.submissions) or any(not one.told for one in state.tries)
-    return not is_open and (not state.on_disk or state.marked)
+    return not is_open and (not state.entries or state.marked)
 
 
 class Bounds(NamedTuple):

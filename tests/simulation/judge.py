@@ -388,6 +388,7 @@ class Judge:
         In a topic that grows a record that is sent again may go to another partition.
         """
         grow = {topic.name for topic in self._plan.topics if topic.grows_ms is not None}
+        dead = self._dead_letters()  # a restart may deliver one that the mark has not passed
         once = {
             value_of(record)
             for of_request in tries.values()
@@ -397,7 +398,9 @@ class Judge:
         }
         by_place: dict[tuple[str, int], list[tuple[int, int, bytes]]] = defaultdict(list)
         for sequence, (topic, value) in sorted(self._spooled.items()):
-            if topic in grow or self._is_excused(value) or value not in stored or value not in once:
+            if topic in grow or self._is_excused(value) or value in dead:
+                continue
+            if value not in stored or value not in once:
                 continue
             place, first = min(stored[value], key=_offset_of)
             by_place[place].append((sequence, first.offset, value))

@@ -170,6 +170,11 @@ class Plan:
             requests=[request for request in self.requests if request.number not in no_requests],
         )
 
+    def as_idempotent(self) -> Plan:
+        """Returns the plan with an idempotent producer."""
+        changed = {"acks": "all", "enable.idempotence": "true", "retries": "2147483647"}
+        return replace(self, kafka={**self.kafka, **changed})
+
     @property
     def is_idempotent(self) -> bool:
         return self.kafka.get("enable.idempotence") != "false"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.testing.metadata_cache import AliveBroker, MetadataCache
 from client_core.testing.partition_log import PartitionLog, StoredBatch, StoredRecord, records_of
 from tests.simulation.network import Link
+from tests.simulation.wire import WireTrace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,6 +83,7 @@ class Replication(ABC):
         self.truncated: set[bytes] = set()
         #: The highest high watermark of each partition; that of a new leader is behind it for a while.
         self.committed_to: dict[Place, int] = {}
+        self.wire: Final = WireTrace()
         #: When a broker has forgotten batches of a producer, by partition.
         self.forgot: dict[Place, list[int]] = {}
         self._replicas: dict[tuple[int, Place], Replica] = {}
@@ -193,7 +195,7 @@ class Replication(ABC):
         if not dropped:
             return
         self.world.reach("a replica was truncated")
-        self.forgot.setdefault(place, []).append(self.world.now_ms)
+        self._note_forgotten(place)
         self.truncated.update(_values(dropped))
         self.world.tell(f"broker {follower}", f"truncates {place[0]}-{place[1]} to offset {agreed}")
         mine.log.truncate(agreed)
@@ -259,7 +261,7 @@ class Replication(ABC):
             replica = self.replica(broker_id, place)
             replica.log.recover_producers()
             replica.agrees_since = -1
-            self.forgot.setdefault(place, []).append(self.world.now_ms)
+            self._note_forgotten(place)
         self._join(broker_id)
 
     def isolate(self, broker_id: int) -> None:
@@ -369,7 +371,11 @@ class Replication(ABC):
         """All brokers forget all producers, as after producer.id.expiration.ms."""
         for (_, place), replica in self._replicas.items():
             replica.log.forget_producers()
-            self.forgot.setdefault(place, []).append(self.world.now_ms)
+            self._note_forgotten(place)
+
+    def _note_forgotten(self, place: Place) -> None:
+        self.forgot.setdefault(place, []).append(self.world.now_ms)
+        self.wire.note_one(None, "forget")
 
     # -- for the judge ---------------------------------------------------------------------------------------
 

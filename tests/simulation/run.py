@@ -22,7 +22,7 @@ from service.base.settings import Settings
 from service.base.settings_sources import SettingsError
 from service.spool.folder import SpoolFolder
 from tests.simulation.brokers import ReplicatedBrokers
-from tests.simulation.callers import Attempt
+from tests.simulation.callers import Attempt, value_of
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.judge import Judge
 from tests.simulation.plan import BUSY_MS, QUIET_MS, config_of
@@ -42,6 +42,10 @@ _SHORTEST_RETRY_MS: Final = 1
 _GONE_AFTER_MS: Final = 60
 #: Of the states that a file system may leave after a power cut, how many are looked at.
 _STATES: Final = 12
+
+
+#: What the model calls an outcome.
+_TOLD: Final = {"acknowledged": "ack", "spooled": "spooled", "no": "no", "unknown": "unknown"}
 
 
 class Judged(NamedTuple):
@@ -75,11 +79,13 @@ class _Stacks(logging.Handler):
 class Run:
     """One plan in its world."""
 
-    def __init__(self, plan: Plan, folder: Path, *, story: bool = False) -> None:
+    def __init__(self, plan: Plan, folder: Path, *, story: bool = False, trace: bool = False) -> None:
+        """`story`: what happened is kept for a person; `trace`: for the model of a record's delivery."""
         self.plan = plan
         self.world = World(plan.seed, story=story)
         self.random = Random(f"run {plan.seed}")
         self.brokers = ReplicatedBrokers(self.world, Random(f"brokers {plan.seed}"))
+        self.brokers.wire.trace = [] if trace else None
         for topic in plan.topics:
             self.world.at(topic.created_ms, self._created(topic.name))
             if topic.grows_ms is not None:
@@ -191,9 +197,15 @@ class Run:
         attempt.over = self._over
         self.attempts.append(attempt)
         self.retries += bool(number)
+        for record in request.records:
+            self.brokers.wire.note_one(value_of(record), "try", process.number, number)
         attempt.begin()
 
     def _over(self, attempt: Attempt) -> None:
+        for record, outcome in zip(attempt.request.records, attempt.outcomes(), strict=True):
+            what = _TOLD[outcome.what] if not attempt.is_cut else "left"
+            told = "tell", attempt.process.number, attempt.number, what
+            self.brokers.wire.note_one(value_of(record), *told)
         try:
             self.judge.look_at_answer(attempt, self._before(attempt))
         except SimulationError as error:
@@ -407,10 +419,12 @@ class Run:
         return not self.judge.left()
 
 
-def run(plan: Plan, *, keep: list[Run] | None = None, story: bool = False) -> Judged:
+def run(
+    plan: Plan, *, keep: list[Run] | None = None, story: bool = False, trace: bool = False
+) -> Judged:
     """Runs a plan in a folder of its own, and judges it. `keep` receives the run. Raises SimulationError."""
     with tempfile.TemporaryDirectory(prefix="pilotfish-simulation-") as folder:
-        one = Run(plan, Path(folder), story=story)
+        one = Run(plan, Path(folder), story=story, trace=trace)
         if keep is not None:
             keep.append(one)
         return one.execute()

@@ -178,6 +178,7 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
         **wiring: Any,
     ) -> None:
         self._world = world
+        self._wire = brokers.wire
         #: The values that were submitted, in order.
         self.submitted: list[bytes] = []
         #: Whether each was written, as often as it failed.
@@ -223,6 +224,9 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
                     self.failures.setdefault(value, []).append(outcome.written)
             done(result)
 
+        kind, _, number = self.network.name.partition(" ")
+        for value in values:
+            self._wire.note_one(value, "spool" if kind == "spool" else "submit", int(number or 0))
         ticket = super().submit(topic, records, done=noted, **times)
         self.submitted += values
         return ticket
@@ -391,6 +395,7 @@ class Process:
         if not self.is_alive:
             return
         self.is_alive = False
+        self._brokers.wire.note_one(None, "kill", self.number)
         for actor in self._actors:
             self.world.remove(actor)
         self.loop.die()

@@ -6,7 +6,7 @@ The judge explains by it why a record is in the log twice, and whether a record 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
@@ -16,9 +16,12 @@ from client_core.testing import requests
 from client_core.testing.partition_log import read_batch, records_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tests.simulation.replication import Place
+
+    #: Topic, partition, producer id, epoch and sequence of a record.
+    Write = tuple[object, ...]
 
 _PRODUCE: Final = int(ApiKey.PRODUCE.id).to_bytes(2)
 #: Answers after which a producer sends a batch again under another sequence, or in parts.
@@ -68,6 +71,8 @@ class WireTrace:
         self.acked_ms: dict[tuple[str, Place, bytes], int] = {}
         #: The errors that brokers answered with, in any answer.
         self.errors: set[str] = set()
+        #: What happened to each record, if it is kept: the value (None: to all), and a label of delivery_model.py.
+        self.trace: list[tuple[bytes | None, tuple[Any, ...]]] | None = None
         self._produced: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
         self._values: dict[str, dict[bytes, int]] = {}
 
@@ -75,6 +80,19 @@ class WireTrace:
         """Notes what a client passed to its network: before it can be lost."""
         if is_produce(frame):
             self._produced[client].append((now_ms, frame))
+            if self.trace is not None:
+                for batch in batches_of(_decoded(frame)):
+                    self.note("send", batch, number_of(client))
+
+    def note(self, kind: str, batch: Mapping[bytes, Write], *details: object) -> None:
+        """Adds a label for each record of a batch to the trace, if it is kept."""
+        if self.trace is not None:
+            self.trace += [(value, (kind, *details, write)) for value, write in batch.items()]
+
+    def note_one(self, value: bytes | None, *label: object) -> None:
+        """Adds a label to the trace, if it is kept."""
+        if self.trace is not None:
+            self.trace.append((value, label))
 
     def first_sent_ms(self, client: str, value: bytes) -> int | None:
         """Returns when a client first sent a record; None: never. Called when the run is over."""
@@ -92,13 +110,35 @@ def is_produce(frame: bytes) -> bool:
     return frame[:2] == _PRODUCE
 
 
-def _values_in(frame: bytes) -> Iterator[bytes]:
-    """Yields the values of a produce request."""
+def number_of(client: str) -> int:
+    """Returns the number of the process that a client is of."""
+    return int(client.rpartition(" ")[2])
+
+
+def _decoded(frame: bytes) -> ProduceRequest:
     request = requests.decode(decode_request_header(frame), frame)
     assert isinstance(request, ProduceRequest)
-    for topic in request.topic_data:
+    return request
+
+
+def _values_in(frame: bytes) -> Iterator[bytes]:
+    """Yields the values of a produce request."""
+    for topic in _decoded(frame).topic_data:
         for data in topic.partition_data:
             yield from values_of(data.records)
+
+
+def batches_of(request: ProduceRequest) -> Iterator[dict[bytes, Write]]:
+    """Yields the records of each batch, and what a broker knows each by."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            batch = read_batch(data.records)
+            place = str(topic.name or topic.topic_id), data.partition_index
+            known = batch.producer_id, batch.producer_epoch
+            yield {
+                record.value or b"": (*place, *known, (batch.base_sequence or 0) + index)
+                for index, record in enumerate(records_of(batch))
+            }
 
 
 def values_of(data: bytes | None) -> Iterator[bytes]:
