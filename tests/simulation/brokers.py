@@ -189,9 +189,9 @@ class ReplicatedBrokers(Replication):
         waiting = _Waiting(connection, broker_id, version, correlation_id, response, needs, stored)
         if self.wire.trace is not None:
             waiting.batches = dict(zip(places, batches_of(request), strict=True))
-            for (place, batch), partition in zip(waiting.batches.items(), answers, strict=True):
+            for (place, records), partition in zip(waiting.batches.items(), answers, strict=True):
                 is_new = self.replica(broker_id, place).log.end_offset > ends[place]
-                self.wire.note(_label_of(partition, is_new=is_new), batch)
+                self.wire.note(_label_of(partition, is_new=is_new), records)
         if request.acks != -1 or not needs:
             self._finish(waiting)
             return
@@ -220,8 +220,8 @@ class ReplicatedBrokers(Replication):
             if known.data[_SEQUENCES] == batch.data[_SEQUENCES]:
                 self.world.failure = self.world.failure or SimulationError(
                     "sequence",
-                    f"{client} sends sequence {batch.base_sequence} of {place} again, which broker {broker_id} "
-                    "has and does not remember any more: too many batches came since",
+                    f"{client} sends sequence {batch.base_sequence} of {place} again, which "
+                    f"broker {broker_id} has and does not remember any more: too many batches came since",
                 )
 
     def _note(self, connection: Connection, place: Place, end: int, sent_ms: int) -> None:

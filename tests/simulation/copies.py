@@ -1,7 +1,7 @@
 """How often a record may be stored, and what explains each copy beyond that.
 
-A client may write a record once for each time that it was asked to. A further copy is explained by what was on
-the wire between the two: the client had no acknowledgement of the first, and
+A client may write a record once for each time that it was asked to. A further copy is explained by what was
+on the wire between the two: the client had no acknowledgement of the first, and
 
     D   a broker answered that it did not know the producer or its sequence, soon after it was killed,
         truncated or emptied: the batch was numbered again

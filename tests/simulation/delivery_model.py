@@ -3,17 +3,23 @@
     explored(start, bounds)         every state that can be reached, and the labels that lead there
     after(state, label)             the states that a label may lead to; none: it may not happen
 
-    try c n         a caller's n-th try reaches sidecar c          submit c        its producer takes the record
-    spool c         the spool of c submits it                      send c i        as write i: id, epoch, sequence
-    store i         a leader appends it                            known i         a leader knows that write
-    refuse i        a leader refuses it: "no" may follow           fail i          any other error
-    ok c i, bad c i an answer arrives                              tell c n what   the caller's answer
-    leave c n       the caller leaves                              kill c          the sidecar ends
-    forget          brokers forget what they knew of producers     mark            the spool's mark passes it
+    try c n           a caller's n-th try reaches sidecar c
+    submit c          the producer of c takes the record
+    spool c           the spool of c submits it
+    send c i          as write i: producer id, epoch and sequence
+    store i           a leader appends it
+    known i           a leader knows that write
+    refuse i          a leader refuses it, for good: "no" may follow
+    fail i            any other error
+    ok c i, bad c i   an answer arrives
+    tell c n what     the caller is answered: ack, spooled, no, unknown; left: it has left
+    kill c            the sidecar ends
+    forget            brokers forget what they knew of producers
+    mark              the spool's mark passes it
 
-The rest is hidden: a request or an answer is lost, a deadline passes. The model holds what the documents promise
-and no more, so it allows what the product never does. test_delivery_model.py explores it whole within bounds,
-and follows the traces of simulated runs through it: what the product does must be a path of the model.
+The rest is hidden: a request or an answer is lost, a deadline passes. The model holds what the documents
+promise and no more, so it allows what the product never does. test_delivery_model.py explores it whole within
+bounds, and follows the traces of simulated runs through it: what the product does must be a path of the model.
 
 A sidecar that starts again is another sidecar. A record that is split or numbered again gets another write,
 which needs that a broker forgot the first one, or refused it as too large ("forget", too).
@@ -79,7 +85,7 @@ class State(NamedTuple):
 _HIDDEN: Final = ("lose answer", "deadline", "give up")
 
 
-def after(state: State, label: Label) -> Iterator[State]:  # noqa: C901, PLR0912 -- one case a label
+def after(state: State, label: Label) -> Iterator[State]:
     """Yields the states that a label may lead to."""
     match label:
         case ("try", int(c), int(n)):
@@ -99,12 +105,12 @@ def after(state: State, label: Label) -> Iterator[State]:  # noqa: C901, PLR0912
             may = {"store": not is_known or state.forgot, "known": is_known, "refuse": True, "fail": True}
             if write in state.wire and may[kind]:
                 yield from _handled(state, kind, write)
+            if write in state.wire and kind == "store":  # by a leader that is cut off, and loses it again
+                yield from _handled(state, "fail", write)
         case (("ok" | "bad") as kind, int(c), write):
             yield from _answered(state, c, write, kind)
         case ("tell", int(c), int(n), str(what)):
             yield from _told(state, c, n, what)
-        case ("leave", int(c), int(n)):
-            yield from _told(state, c, n, "left")
         case ("kill", int(c)):
             if c not in state.dead:
                 yield state._replace(
@@ -184,9 +190,7 @@ def _tidy(state: State) -> State:
     return state._replace(
         answers=frozenset(answer for answer in state.answers if answer[0] in under_way),
         knows=state.knows & may_come,
-        submissions=tuple(
-            one if one.where in _OPEN else one._replace(sends=0) for one in state.submissions
-        ),
+        submissions=tuple(one if one.where in _OPEN else one._replace(sends=0) for one in state.submissions),
     )
 
 

@@ -3,8 +3,8 @@
 While a slow call lasts, the other threads run on. `killed`: the calls of a process that was killed end with
 KilledError, wherever its threads are.
 
-A file of which an fsync failed is spoilt: later ones succeed, and what was written since is zeros on the disk.
-A file system whose journal was aborted, or whose blocks could not be allocated, does no better.
+A file of which an fsync failed is spoilt: later ones succeed, and what was written since is zeros on the
+disk. A file system whose journal was aborted, or whose blocks could not be allocated, does no better.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from client_core.testing.partition_log import StoredRecord
-    from tests.simulation.copies import Tries
     from tests.simulation.callers import Attempt, Outcome
+    from tests.simulation.copies import Tries
     from tests.simulation.plan import RecordPlan
     from tests.simulation.run import Run
     from tests.simulation.sidecar import Process
@@ -414,4 +414,3 @@ class Judge:
 
 def _offset_of(copy: tuple[tuple[str, int], StoredRecord]) -> int:
     return copy[1].offset
-

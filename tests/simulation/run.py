@@ -419,9 +419,7 @@ class Run:
         return not self.judge.left()
 
 
-def run(
-    plan: Plan, *, keep: list[Run] | None = None, story: bool = False, trace: bool = False
-) -> Judged:
+def run(plan: Plan, *, keep: list[Run] | None = None, story: bool = False, trace: bool = False) -> Judged:
     """Runs a plan in a folder of its own, and judges it. `keep` receives the run. Raises SimulationError."""
     with tempfile.TemporaryDirectory(prefix="pilotfish-simulation-") as folder:
         one = Run(plan, Path(folder), story=story, trace=trace)

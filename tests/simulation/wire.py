@@ -31,7 +31,7 @@ RENUMBERS: Final = frozenset(
 
 
 class Append(NamedTuple):
-    """A record that a leader stored. `client`: that which sent it. `sent_ms`: when it did; `at_ms`: stored."""
+    """A record that a leader stored at `at_ms`. `client`: that which sent it, at `sent_ms`."""
 
     client: str
     place: Place
@@ -71,7 +71,7 @@ class WireTrace:
         self.acked_ms: dict[tuple[str, Place, bytes], int] = {}
         #: The errors that brokers answered with, in any answer.
         self.errors: set[str] = set()
-        #: What happened to each record, if it is kept: the value (None: to all), and a label of delivery_model.py.
+        #: If it is kept: the value of a record (None: all), and a label of delivery_model.py.
         self.trace: list[tuple[bytes | None, tuple[Any, ...]]] | None = None
         self._produced: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
         self._values: dict[str, dict[bytes, int]] = {}
