@@ -225,7 +225,7 @@ def plan_of(seed: int) -> Plan:
             random.choice((1, 2, 2)),
             random.random() < 0.05,
             0 if random.random() < 0.9 else random.randint(0, 1_500),
-            random.randint(0, BUSY_MS) if random.random() < 0.15 else None,
+            random.randint(0, BUSY_MS) if random.random() < 0.25 else None,
         )
         for name in ("orders", "payments")[: random.choice((1, 1, 2))]
     ]
@@ -344,7 +344,7 @@ def _faults(random: Random, *, has_spool: bool) -> list[FaultPlan]:
                 one = one._replace(when=random.choice(MOMENTS if has_spool else MOMENTS[:4]))
             if random.random() < follows:
                 after_ms = random.choice((0, 5, 30, 100, 500))
-                one = one._replace(then=fault(random.choice(chosen), after_ms, one.target))
+                one = one._replace(then=fault(random.choice(kinds), after_ms, one.target))
             faults.append(one)
     return sorted(faults, key=lambda one: one.at_ms)
 
