@@ -19,7 +19,7 @@
 
 The rest is hidden: a request or an answer is lost, a deadline passes. The model holds what the documents
 promise and no more, so it allows what the product never does. test_delivery_model.py explores it whole within
-bounds, and follows the traces of simulated runs through it: what the product does must be a path of the model.
+bounds, and follows traces of simulated runs through it: what the product does must be a path of the model.
 
 A sidecar that starts again is another sidecar. A record that is split or numbered again gets another write,
 which needs that a broker forgot the first one, or refused it as too large ("forget", too).

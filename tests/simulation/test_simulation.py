@@ -66,7 +66,7 @@ def _story(plan: Plan) -> list[tuple[int, str, str]]:
     return kept[0].world.story or []
 
 
-# -- what seeds have found, each as a plan of its own -----------------------------------------------------------
+# -- what seeds have found, each as a plan of its own --------------------------------------------------------
 
 
 def _request(number: int, at_ms: int, records: list[RecordPlan], **changes: Any) -> RequestPlan:
