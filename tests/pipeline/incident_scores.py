@@ -216,12 +216,12 @@ def found_by_loops(plan: Plan) -> tuple[list[Row], list[Seen]]:
         for name in ("observed_at", "started_at"):
             if name in event:
                 event[name] = datetime.fromisoformat(event[name])
-    oracle = Oracle(events)
+    oracle = Oracle(events, ())
     cluster_id = timeline_of(plan).cluster_id
     replicas = Counter(
         broker for _, _, brokers in _assigned(events, oracle.current_leader) for broker in brokers
     )
-    now = max(row["last_event"] for row in oracle.data_quality() if not row["is_left_out"])
+    now = max(event["observed_at"] for event in events)
     rows: list[Row] = [
         {"cluster_id": cluster_id, **incident._asdict(), "began_by": _at(incident.began_us)}
         | {"over_by": None if incident.over_us is None else _at(incident.over_us)}
