@@ -58,6 +58,7 @@ from service.wire.asgi import (
 )
 from service.wire.cors import Cors, is_form, is_preflight, preflight_headers
 from service.wire.errors import WHOLE_BODY, ErrorFormats, Problem
+from service.wire.reasons import SHUTTING_DOWN
 
 CLOSE: Final = (b"connection", b"close")
 
@@ -100,7 +101,12 @@ _ENCODED_SLASH: Final = Problem(
     400, "path: a topic's name can't contain an encoded slash (%2F)", place="path", written="no"
 )
 _SHUTTING_DOWN: Final = Problem(
-    503, "the sidecar is shutting down", retriable=True, written="no", headers=(CLOSE,)
+    503,
+    "the sidecar is shutting down",
+    retriable=True,
+    written="no",
+    headers=(CLOSE,),
+    reason=SHUTTING_DOWN,
 )
 
 
@@ -209,7 +215,11 @@ class Guards:
     ) -> Problem | None:
         if twice:
             return Problem(
-                400, "duplicate Host or Origin header; send each once", written="no", headers=(CLOSE,)
+                400,
+                "duplicate Host or Origin header; send each once",
+                written="no",
+                place="Host or Origin",
+                headers=(CLOSE,),
             )
         if UNIX not in scope and not self._knows_host(host):
             detail = "this Host is not allowed; allowed_hosts lists those that are"

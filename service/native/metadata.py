@@ -173,7 +173,7 @@ def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
     in_header = header_values(request.scope, b"pilotfish-key")
     given = (query.partition is not None) + (query.key is not None) + len(in_header)
     if given != 1:
-        raise refused(422, "needs exactly one of partition, key and the header Pilotfish-Key")
+        raise refused(422, "needs exactly one of partition, key and the header Pilotfish-Key", place="query")
     if query.partition is not None:
         return None
     try:

@@ -6,8 +6,9 @@ A test validates each against its schema. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any, Final
+
+from service.wire.reasons import reason_of
 
 _BROKER: Final = {"id": 1, "host": "broker-1.kafka", "port": 9092, "rack": "a"}
 _LEADER: Final = {"topic": "orders", "partition": 3, "leader": _BROKER, "leader_epoch": 7}
@@ -24,6 +25,7 @@ _ID: Final = "EhwSLMtZRYGLz4eh3kXvZA"
 _VERSION: Final = "5f2c9a10-42"
 _FAILED: Final = {
     "error": {
+        "type": "/problems/too-large",
         "kafka_error": "MESSAGE_TOO_LARGE",
         "code": 10,
         "message": "The record is 1048600 bytes when serialized, more than max.request.size (1048576).",
@@ -278,13 +280,18 @@ _PROBLEMS: Final[Mapping[int, Mapping[str, object]]] = {
 
 def problem(status: int, description: str) -> dict[str, object]:
     """Returns a problem document of that status; without its own detail it uses the description."""
+    known = _PROBLEMS.get(status, {})
+    kafka_error, phase = known.get("kafka_error"), known.get("phase")
+    assert kafka_error is None or isinstance(kafka_error, str)
+    assert phase is None or isinstance(phase, str)
+    reason = reason_of(status, kafka_error, phase)
     return {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
+        "type": reason.uri,
+        "title": reason.title,
         "status": status,
         "detail": description,
         "kafka_error": None,
         "code": None,
         "retriable": False,
-        **_PROBLEMS.get(status, {}),
+        **known,
     }

@@ -47,6 +47,8 @@ from service.native.leaders import LeadersRoute
 from service.native.metadata import MetadataRoutes
 from service.native.openapi import DOCUMENT_PATH, ReadyDocument, finished
 from service.native.operations import OperationRoutes
+from service.native.problem_pages import OPEN_PATHS as PROBLEM_PATHS
+from service.native.problem_pages import problem_routes
 from service.native.records import records_router
 from service.native.watch import WatchRoute, WatchTimes
 from service.observe.http_metrics import Observed
@@ -175,6 +177,7 @@ class App:
             *_native_routes(self.sidecar),
             *records_router(endpoint).routes,
             *(route for d in dialects for route in d.routes),
+            *problem_routes(),
         ]
         if settings.console:
             routes += console_routes()
@@ -200,6 +203,7 @@ class App:
             open_paths=frozenset(
                 {
                     *(OPEN_PATHS if settings.console else ()),
+                    *PROBLEM_PATHS,
                     *(path for d in dialects for path in d.open_paths),
                 }
             ),

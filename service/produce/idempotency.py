@@ -24,6 +24,7 @@ from client_core import Clock, Ticket
 from service.base.fast_metrics import Counter
 from service.produce.produce_answers import Answer, answer_of_problem
 from service.wire.errors import Problem, refused
+from service.wire.reasons import KEY_REUSED
 
 _PLACE: Final = "Idempotency-Key"
 
@@ -156,7 +157,7 @@ class IdempotencyKeys:
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.digest != digest:
             detail = f"key {name.key!r} was used for another request to topic {name.topic}; use a new key"
-            raise refused(422, detail, place=_PLACE)
+            raise refused(422, detail, place=_PLACE, reason=KEY_REUSED)
         return attempt
 
     def begin(self, name: Name, digest: bytes, records: int) -> Attempt:

@@ -41,6 +41,7 @@ from service.observe.request_trace import REQUEST_TRACE, ProduceSpan
 from service.produce.body_threads import FEW_RECORDS, BodyThreads, let_go
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError, problem_of, problem_of_failure
+from service.wire.reasons import UNKNOWN_PARTITION
 from service.wire.waiting import refusal_of, wait_for_result
 
 _T = TypeVar("_T")
@@ -365,5 +366,7 @@ def _problem(failure: RecordFailure, *, is_missing: bool) -> Problem:
     problem = problem_of_failure(failure)
     if failure.phase is Phase.METADATA and is_missing:
         missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-        return replace(problem, status=404, kafka_error=missing.name, code=missing.code)
+        return replace(
+            problem, status=404, kafka_error=missing.name, code=missing.code, reason=UNKNOWN_PARTITION
+        )
     return problem

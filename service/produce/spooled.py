@@ -29,6 +29,7 @@ from service.spool.spool import Spool
 from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError
+from service.wire.reasons import SHUTTING_DOWN, SPOOL, UNKNOWN_PARTITION
 from service.wire.waiting import refusal_of, wait_for_result
 
 #: When to retry: a full spool drains once Kafka is reachable; a faulty disk needs an operator.
@@ -157,11 +158,15 @@ class SpooledProduce:
             self._spool.submit(records, lambda outcomes: done(_answer_of(topic, outcomes)))
         except SpoolFullError as e:
             raise ProblemError(
-                Problem(503, str(e), retriable=True, written="no", headers=(_FULL_RETRY_AFTER,))
+                Problem(
+                    503, str(e), retriable=True, written="no", headers=(_FULL_RETRY_AFTER,), reason=SPOOL
+                )
             ) from e
         except SpoolClosedError as e:
             raise ProblemError(
-                Problem(503, "the sidecar is shutting down", retriable=True, written="no")
+                Problem(
+                    503, "the sidecar is shutting down", retriable=True, written="no", reason=SHUTTING_DOWN
+                )
             ) from e
 
 
@@ -169,7 +174,14 @@ def _answer_of(topic: str, outcomes: Spooled | SpoolFault) -> Answer:
     if isinstance(outcomes, SpoolFault):
         headers = (_FAULT_RETRY_AFTER,)
         return answer_of_problem(
-            Problem(503, outcomes.detail, retriable=True, written=outcomes.written, headers=headers)
+            Problem(
+                503,
+                outcomes.detail,
+                retriable=True,
+                written=outcomes.written,
+                headers=headers,
+                reason=SPOOL,
+            )
         )
     document = {
         "topic": topic,
@@ -185,4 +197,12 @@ def _no_partition(topic: str, index: int, partition: int, count: int) -> Problem
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
     place = f"records[{index}].partition"
     detail = f"{place}: topic {topic} has {count} partitions, and no partition {partition}"
-    return Problem(404, detail, kafka_error=missing.name, code=missing.code, written="no", place=place)
+    return Problem(
+        404,
+        detail,
+        kafka_error=missing.name,
+        code=missing.code,
+        written="no",
+        place=place,
+        reason=UNKNOWN_PARTITION,
+    )

@@ -104,6 +104,7 @@ class CauseOfTimeout(BaseModel):
 
 
 class ItemError(BaseModel):
+    type: str = Field(description="As in a problem.")
     kafka_error: str | None
     code: int | None
     message: str
@@ -112,6 +113,7 @@ class ItemError(BaseModel):
     phase: Literal["metadata", "buffer", "delivery"] | None = None
     waited_ms: int | None = None
     cause: CauseOfTimeout | None = None
+    place: str | None = None
 
 
 class FailedItem(BaseModel):

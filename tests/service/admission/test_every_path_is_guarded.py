@@ -18,6 +18,7 @@ import pytest
 from client_core.producer.results.results import MetadataResult
 from service.console import DOCS, OPEN_PATHS
 from service.dialects.dapr.sidecar_info import HEALTH_PATHS
+from service.wire.reasons import PROBLEMS_PATH
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 from tests.support.waiting import patient
@@ -39,10 +40,11 @@ SAMPLES: Final = {
     "pubsub": "pubsub",
     "rest": "x",
     "key": "x",
+    "reason": "unknown-topic",
 }
 
 #: Paths that need no token: the pages' files, and the health check of Dapr's SDKs.
-OPEN: Final = {*OPEN_PATHS, *HEALTH_PATHS}
+OPEN: Final = {*OPEN_PATHS, *HEALTH_PATHS, PROBLEMS_PATH, f"{PROBLEMS_PATH}/{{reason}}"}
 
 #: Bodies of all dialects: a path that takes records takes one of them.
 BODIES: Final = (
