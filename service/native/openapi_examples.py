@@ -35,6 +35,7 @@ _FAILED: Final = {
 }
 _RECEIPT: Final = {"partition": 3, "offset": 7, "timestamp": 1767258000000}
 _SOME: Final = {"topic": "orders", "results": [_RECEIPT, _FAILED]}
+_SOME_OF_MANY: Final = {"results": [{"topic": "orders", **_RECEIPT}, {"topic": "audit", **_FAILED}]}
 _SPOOLED: Final = {
     "topic": "orders",
     "spooled": 2,
@@ -214,6 +215,8 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
     },
     ("post", "/v1/topics/{topic}/records", "202"): _SPOOLED,
     ("post", "/v1/topics/{topic}/records", "207"): _SOME,
+    ("post", "/v1/records", "202"): {name: of for name, of in _SPOOLED.items() if name != "topic"},
+    ("post", "/v1/records", "207"): _SOME_OF_MANY,
     ("get", "/topics", "200"): ["orders", "payments"],
     ("get", "/topics/{topic}", "200"): {
         "name": "orders",

@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from service.native.schemas import PRODUCE_BODY, SpooledAnswer
+from service.native.schemas import MANY_BODY, PRODUCE_BODY, ManySpooledAnswer, SpooledAnswer
+from service.produce.many_topics import OWN_TOPICS
 from service.produce.ndjson import is_ndjson
-from service.produce.produce_endpoint import ROUTE, ProduceEndpoint
+from service.produce.produce_endpoint import MANY_ROUTE, ROUTE, ProduceEndpoint
 from service.produce.produce_forms import DELIVERIES, DELIVERY
 from service.produce.records_codec import MAX_TIMESTAMP_MS
 from service.wire.media_type import JSON, NDJSON, OCTET_STREAM
 from service.wire.payload import Format
 from service.wire.responses import as_is, problems
-from service.wire.schemas import ProduceAnswer
+from service.wire.schemas import ManyAnswer, ProduceAnswer
 from service.wire.strict_json import MAX_INT32
 from service.wire.waiting import MAX_WAIT_MS
 
@@ -36,6 +37,14 @@ _RESULTS: Final = {
     "topic": "orders",
     "results": [{"partition": 3, "offset": 17, "timestamp": 1_767_225_600_000}],
 }
+
+
+MANY_RESULTS: Final = {
+    "results": [{"topic": "orders", "partition": 3, "offset": 17, "timestamp": 1_767_225_600_000}]
+}
+
+#: The parameters of a request whose records name their topics.
+_OF_MANY: Final = ("max_block_ms", "timeout_ms", DELIVERY, "Idempotency-Key")
 
 
 def _parameter(name: str, where: str, description: str, **schema: Any) -> dict[str, Any]:
@@ -199,4 +208,40 @@ def records_router(endpoint: ProduceEndpoint) -> APIRouter:
         answer = await endpoint.answer(topic, request.scope, request.receive)
         return as_is(answer.status, answer.headers, answer.body)
 
+    by_topic = deepcopy(OPERATION)
+    by_topic["parameters"] = [one for one in by_topic["parameters"] if one["name"] in _OF_MANY]
+    by_topic["requestBody"]["content"] = {
+        JSON.decode(): {
+            "schema": MANY_BODY,
+            "example": {"records": [{"topic": "orders", "key": "customer-7", "value": {"total": 12.5}}]},
+        }
+    }
+
+    @router.post(
+        MANY_ROUTE,
+        response_model=ManyAnswer,
+        responses={**problems(400, 404, 408, 413, 415, 422, 429, 500, 503, 504), **_answers_of_many()},
+        openapi_extra=by_topic,
+    )
+    async def produce_to_topics(request: Request) -> Response:
+        """Writes records to several topics, and answers when the brokers have acknowledged them.
+
+        Records of one topic keep their order. The topics are independent: some may fail while others are
+        written.
+        """
+        answer = await endpoint.answer(OWN_TOPICS, request.scope, request.receive)
+        return as_is(answer.status, answer.headers, answer.body)
+
     return router
+
+
+def _answers_of_many() -> dict[int | str, dict[str, Any]]:
+    """Returns the same answers for records of several topics: no streams, and a topic in each result."""
+    answers = deepcopy(RESPONSES)
+    for answer in answers.values():
+        answer.setdefault("content", {}).pop(NDJSON.decode(), None)
+    answers[200]["description"] = "All records are acknowledged."
+    answers[200]["content"] = {JSON.decode(): {"example": MANY_RESULTS}}
+    answers[202]["model"] = ManyAnswer | ManySpooledAnswer
+    answers[207]["model"] = ManyAnswer
+    return answers

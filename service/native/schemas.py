@@ -6,11 +6,13 @@ keep both equal. Only the query models are used at run time.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from service.lookup.lookups import Demands
+from service.produce.many_topics import MAX_TOPICS
 from service.wire.payload import Format
 from service.wire.schemas import (
     FailedItem,
@@ -126,12 +128,15 @@ class RefreshAnswer(BaseModel):
     waited_ms: int
 
 
-class SpooledAnswer(BaseModel):
-    topic: str
+class ManySpooledAnswer(BaseModel):
     spooled: int = Field(description="The number of spooled records: all records of the request.")
     first_sequence: int = Field(description="The number of the first of them; the others follow it.")
     last_sequence: int
     status: str = Field(description="Where to see the state of the spool.")
+
+
+class SpooledAnswer(ManySpooledAnswer):
+    topic: str
 
 
 # -- bodies parsed by msgspec, not by pydantic ---------------------------------------------------------------
@@ -177,6 +182,13 @@ PRODUCE_BODY: dict[str, Any] = {
             },
         },
     },
+}
+
+#: The same with a topic in each record.
+MANY_BODY: dict[str, Any] = deepcopy(PRODUCE_BODY)
+MANY_BODY["properties"]["records"]["items"]["required"] = ["topic", "value"]
+MANY_BODY["properties"]["records"]["items"]["properties"] |= {
+    "topic": {"type": "string", "description": f"At most {MAX_TOPICS} different ones in a request."}
 }
 
 LOOKUPS_BODY: dict[str, Any] = {

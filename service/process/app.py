@@ -57,7 +57,8 @@ from service.observe.request_trace import CarriedTraces, NoTraces, TraceMetrics,
 from service.observe.slowness.collector import Slowness
 from service.process.advice_at_start import AdviceAtStart
 from service.produce.ndjson import is_ndjson_stream
-from service.produce.produce_endpoint import ROUTE, ProduceEndpoint, topic_of_path
+from service.produce.many_topics import OWN_TOPICS
+from service.produce.produce_endpoint import MANY_ROUTE, ROUTE, ProduceEndpoint, topic_of_path
 from service.sidecar.error_answers import answer_errors
 from service.sidecar.sidecar import Sidecar, build_sidecar
 from service.spool.spool_metrics import SpoolMetrics
@@ -369,8 +370,8 @@ def _any_of(tests: Sequence[Callable[[Scope], bool]]) -> Callable[[Scope], bool]
 
 def _route_in_front(scope: Scope) -> str | None:
     """Returns the route of a request that is served before FastAPI, else None."""
-    if scope["method"] == "POST" and topic_of_path(scope.get("raw_path") or b"") is not None:
-        return ROUTE
+    if scope["method"] == "POST" and (topic := topic_of_path(scope.get("raw_path") or b"")) is not None:
+        return MANY_ROUTE if topic == OWN_TOPICS else ROUTE
     return parked_route(scope) if scope["method"] == "GET" else None
 
 

@@ -43,7 +43,7 @@ REPLAYED: Final = (b"pilotfish-replayed", b"true")
 
 
 class Name(NamedTuple):
-    """A key with its caller and topic."""
+    """A key with its caller and topic; the topic is empty if each record names its own."""
 
     caller: str
     topic: str
@@ -156,7 +156,8 @@ class IdempotencyKeys:
         self._forget_expired()
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.digest != digest:
-            detail = f"key {name.key!r} was used for another request to topic {name.topic}; use a new key"
+            where = f"topic {name.topic}" if name.topic else "/v1/records"
+            detail = f"key {name.key!r} was used for another request to {where}; use a new key"
             raise refused(422, detail, place=_PLACE, reason=KEY_REUSED)
         return attempt
 

@@ -1,4 +1,4 @@
-"""Serves POST /v1/topics/{topic}/records as plain ASGI: read, parse, submit, wait, answer.
+"""Serves POST /v1/topics/{topic}/records and /v1/records as plain ASGI: read, parse, submit, wait, answer.
 
     application/json            many records, answered as a whole   produce_forms.py, records_codec.py
     application/octet-stream    one record, answered likewise       produce_forms.py
@@ -31,7 +31,14 @@ from service.produce.body_threads import FEW_RECORDS, let_go
 from service.produce.idempotency import Name, key_of
 from service.produce.ndjson import NdjsonProduce, is_ndjson
 from service.produce.once import Once
-from service.produce.produce_answers import Answer, answer_of, answer_of_problem, answer_of_runs
+from service.produce.many_topics import OWN_TOPICS
+from service.produce.produce_answers import (
+    Answer,
+    answer_of,
+    answer_of_problem,
+    answer_of_runs,
+    answer_of_topics,
+)
 from service.produce.produce_forms import form_of
 from service.wire.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header_values, respond
 from service.wire.errors import WHOLE_BODY, Problem, ProblemError, problem_of_body, problem_of_bug, refused
@@ -52,7 +59,10 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 ROUTE: Final = "/v1/topics/{topic}/records"
+#: Each record names its topic (many_topics.py).
+MANY_ROUTE: Final = "/v1/records"
 
+_MANY_PATH: Final = MANY_ROUTE.encode()
 _BEFORE: Final = b"/v1/topics/"
 _AFTER: Final = b"/records"
 
@@ -87,7 +97,7 @@ class ProduceEndpoint:
         self._once = Once(producing, keys, self._clock, self._acknowledged, metrics.replays, body_threads)
         self._spooled = spooled
         self._ndjson = NdjsonProduce(producing, streams, body_threads)
-        self._counters_by_route: dict[int, RouteCounters] = {}
+        self._counters_by_route: dict[tuple[int, str], RouteCounters] = {}
         for status in (429, 503):  # series that an alert uses must begin at 0
             self._route_counters(status)
 
@@ -97,7 +107,7 @@ class ProduceEndpoint:
             topic = topic_of_path(scope.get("raw_path") or b"")
         if topic is None:
             return self._app(scope, receive, send)
-        serve = self._stream if is_ndjson(scope) else self._serve
+        serve = self._stream if topic != OWN_TOPICS and is_ndjson(scope) else self._serve
         return serve(topic, scope, receive, send)
 
     async def _serve(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +122,8 @@ class ProduceEndpoint:
                     await respond(send, status, answer.headers, answer.body)
         finally:
             self._metrics.in_progress -= 1
-            self._route_counters(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
+            counters = self._route_counters(status, MANY_ROUTE if topic == OWN_TOPICS else ROUTE)
+            counters.add(perf_counter() - started, self._metrics.traceparent_of(scope))
 
     async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a stream, and counts one request. Its records are counted where they are produced."""
@@ -196,19 +207,23 @@ class ProduceEndpoint:
         runs = result.acknowledged_runs() if isinstance(result, ProduceResult) else None
         if runs is not None:
             return answer_of_runs(topic, runs, self._acknowledged)
+        if topic == OWN_TOPICS:
+            return answer_of_topics(records, self._producing.outcomes(records, result), self._acknowledged)
         return answer_of(topic, self._producing.outcomes(records, result), self._acknowledged)
 
-    def _route_counters(self, status: int) -> RouteCounters:
-        route_counters = self._counters_by_route.get(status)
+    def _route_counters(self, status: int, route: str = ROUTE) -> RouteCounters:
+        route_counters = self._counters_by_route.get((status, route))
         if route_counters is None:
-            route_counters = self._counters_by_route[status] = self._metrics.route_counters(
-                "POST", ROUTE, status
+            route_counters = self._counters_by_route[status, route] = self._metrics.route_counters(
+                "POST", route, status
             )
         return route_counters
 
 
 def topic_of_path(raw_path: bytes) -> str | None:
-    """Returns the topic of a produce path in its plain spelling; None for any other path."""
+    """Returns the topic of a produce path in its plain spelling, or OWN_TOPICS; None for any other path."""
+    if raw_path == _MANY_PATH:
+        return OWN_TOPICS
     if not raw_path.startswith(_BEFORE) or not raw_path.endswith(_AFTER):
         return None
     name = raw_path[len(_BEFORE) : -len(_AFTER)]

@@ -22,6 +22,7 @@ from service.base.producer_protocol import Producer
 from service.observe.request_trace import REQUEST_TRACE, marked
 from service.produce.body_threads import BodyThreads
 from service.produce.idempotency import REPLAYED, IdempotencyKeys, Name, digest_of
+from service.produce.many_topics import OWN_TOPICS, Group, check_group, grouped
 from service.produce.once import STAYS, outcome_of
 from service.produce.produce_answers import Answer, answer_of_problem, json_answer
 from service.produce.produce_forms import Form
@@ -139,19 +140,25 @@ class SpooledProduce:
 
     def _checked(self, topic: str, records: Sequence[ProducerRecord]) -> Sequence[ProducerRecord]:
         """Returns the records to spool. Raises ProblemError for a record that can never be sent."""
-        try:
-            self._producer.check(topic, records)
-        except KafkaError as e:
-            raise ProblemError(refusal_of(e)) from e
-        count = self._producer.cache.partition_count(topic)
-        if count is not None:
-            for index, record in enumerate(records):
-                if record.partition is not None and record.partition >= count:
-                    raise ProblemError(_no_partition(topic, index, record.partition, count))
+        whole = Group(topic, list(range(len(records))), list(records))
+        for group in grouped(records) if topic == OWN_TOPICS else (whole,):
+            self._check(group)
         trace = REQUEST_TRACE.get()
         if self._trace_headers and trace is not None and trace.context is not None:
             return marked(records, trace.context)
         return records
+
+    def _check(self, group: Group) -> None:
+        topic, indices, records = group
+        try:
+            check_group(self._producer, group, records)
+        except KafkaError as e:
+            raise ProblemError(refusal_of(e)) from e
+        count = self._producer.cache.partition_count(topic)
+        if count is not None:
+            for index, record in zip(indices, records, strict=True):
+                if record.partition is not None and record.partition >= count:
+                    raise ProblemError(_no_partition(topic, index, record.partition, count))
 
     def _submit(self, topic: str, records: Sequence[ProducerRecord], done: Callable[[Answer], None]) -> None:
         try:
@@ -183,8 +190,8 @@ def _answer_of(topic: str, outcomes: Spooled | SpoolFault) -> Answer:
                 reason=SPOOL,
             )
         )
-    document = {
-        "topic": topic,
+    document: dict[str, object] = {} if topic == OWN_TOPICS else {"topic": topic}
+    document |= {
         "spooled": outcomes.records,
         "first_sequence": outcomes.first_sequence,
         "last_sequence": outcomes.first_sequence + outcomes.records - 1,

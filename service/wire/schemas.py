@@ -104,7 +104,7 @@ class CauseOfTimeout(BaseModel):
 
 
 class ItemError(BaseModel):
-    type: str = Field(description="As in a problem.")
+    type: str = Field("about:blank", description="The reason, as in a problem.")
     kafka_error: str | None
     code: int | None
     message: str
@@ -125,6 +125,18 @@ class ProduceAnswer(BaseModel):
     results: list[Receipt | FailedItem] = Field(description="One per record, in order.")
 
 
+class TopicReceipt(Receipt):
+    topic: str
+
+
+class TopicFailedItem(FailedItem):
+    topic: str
+
+
+class ManyAnswer(BaseModel):
+    results: list[TopicReceipt | TopicFailedItem] = Field(description="One per record, in order.")
+
+
 class ProblemAnswer(BaseModel):
     """RFC 9457."""
 
@@ -140,4 +152,4 @@ class ProblemAnswer(BaseModel):
     waited_ms: int | None = None
     cause: CauseOfTimeout | None = None
     place: str | None = None
-    results: list[Receipt | FailedItem] | None = None
+    results: list[Receipt | FailedItem | TopicFailedItem] | None = None
