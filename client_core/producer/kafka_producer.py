@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic
 
 from client_core import forks
 from client_core.clock import FOREVER_MS, SystemClock
+from client_core.cluster import TopicPartition
 from client_core.errors import (
     ApiError,
     IllegalArgumentError,
@@ -154,6 +155,7 @@ class KafkaProducer(Generic[K, V]):
         self._parked = parts.submissions.parked
         self._lookups = parts.lookups
         self._configs = parts.configs
+        self._offsets = parts.offsets
         self._sender = parts.sender
         self._causes = parts.causes
         #: For tests that run its turns themselves.
@@ -161,7 +163,7 @@ class KafkaProducer(Generic[K, V]):
         #: Has the completion sink call `done(result)`, with all others of the I/O thread's turn. Any thread.
         self.post_at_end_of_turn: Final = parts.completions.add
         self._lookup_requests = LookupRequests(
-            self.io_thread, parts.lookups, parts.configs, parts.topic_refreshes, clock
+            self.io_thread, parts.lookups, parts.configs, parts.offsets, parts.topic_refreshes, clock
         )
         self._blocking_calls = BlockingCalls(
             config,
@@ -286,6 +288,14 @@ class KafkaProducer(Generic[K, V]):
         """Ends with a TopicConfigsResult: a topic's configs from a broker. They are not cached."""
         self._ensure_open()
         return self._lookup_requests.topic_configs(topic, deadline_ms, done)
+
+    def list_offsets(self, topic: str, partition: int, *, deadline_ms: int, done: Done) -> Ticket:
+        """Ends with an OffsetsResult: the offsets of a known topic's partition, from its leader.
+
+        Retries after a move of the leader, until the deadline. The topic must be held: look it up first.
+        """
+        self._ensure_open()
+        return self._lookup_requests.partition_offsets(TopicPartition(topic, partition), deadline_ms, done)
 
     def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
         """Returns a topic's partitions. Blocks up to max.block.ms until the topic is known."""
@@ -463,7 +473,8 @@ class KafkaProducer(Generic[K, V]):
             loop_age_ms=max(now_ms - io_thread.last_turn_ms, 0),
             waiting_for_metadata=self._parked.waiting_for_metadata
             + self._lookups.count
-            + self._configs.count,
+            + self._configs.count
+            + self._offsets.count,
             waiting_for_buffer=self._parked.waiting_for_buffer,
             in_flight_batches=self._sender.in_flight_batches,
             producer_id=None if manager is None else manager.producer_id,
