@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from client_core import partition_for_key
@@ -20,6 +21,7 @@ from service.lookup.answers import broker_pieces
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import Demands, Lookups
+from service.lookup.offsets import OffsetsOfPartitions
 from service.native.schemas import (
     BrokerAnswer,
     ClusterAnswer,
@@ -27,6 +29,7 @@ from service.native.schemas import (
     LeaderQuery,
     ListQuery,
     LookupQuery,
+    OffsetsAnswer,
     Partition,
     TopicAnswer,
     TopicsAnswer,
@@ -36,8 +39,8 @@ from service.wire.errors import ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers
 from service.wire.long_answers import Slices
 from service.wire.payload import bytes_of_plain
-from service.wire.responses import of_long, of_prepared, problems
-from service.wire.schemas import Int32, check_query
+from service.wire.responses import of_json, of_long, of_prepared, problems
+from service.wire.schemas import Int32, WaitQuery, check_query
 
 PartitionPath = Annotated[Int32, Path()]
 _COMMON = problems(400, 404, 412, 422, 429, 503)
@@ -47,12 +50,20 @@ class MetadataRoutes:
     """The handlers."""
 
     def __init__(
-        self, *, producer: Producer, lookups: Lookups, table: LookupTable, listing: Listing, slices: Slices
+        self,
+        *,
+        producer: Producer,
+        lookups: Lookups,
+        table: LookupTable,
+        listing: Listing,
+        offsets: OffsetsOfPartitions,
+        slices: Slices,
     ) -> None:
         self._producer = producer
         self._lookups = lookups
         self._table = table
         self._listing = listing
+        self._offsets = offsets
         self._slices = slices
 
     def router(self) -> APIRouter:
@@ -71,6 +82,11 @@ class MetadataRoutes:
         router.get("/v1/topics/{topic}/partitions/{partition}", response_model=Partition, responses=_COMMON)(
             self.partition
         )
+        router.get(
+            "/v1/topics/{topic}/partitions/{partition}/offsets",
+            response_model=OffsetsAnswer,
+            responses=problems(400, 404, 422, 429, 500, 503),
+        )(self.offsets)
         router.get("/v1/topics/{topic}/leader", response_model=LeaderAnswer, responses=_COMMON)(self.leader)
         return router
 
@@ -138,6 +154,14 @@ class MetadataRoutes:
         """One partition."""
         await self._know(topic, query.demands(), request)
         return self._answer(request, f"/v1/topics/{topic}/partitions/{partition}", topic, partition)
+
+    async def offsets(
+        self, request: Request, topic: str, partition: PartitionPath, query: Annotated[WaitQuery, Query()]
+    ) -> Response:
+        """The offsets of a partition's first and next record, as its leader says now."""
+        caller = caller_of(request.scope)
+        found = await self._offsets.of(topic, partition, request.receive, caller, query.max_block_ms)
+        return of_json(msgspec.json.encode(found._asdict()))
 
     async def leader(self, request: Request, topic: str, query: Annotated[LeaderQuery, Query()]) -> Response:
         """The leader of a partition, given by its number or by a key (also as header Pilotfish-Key)."""

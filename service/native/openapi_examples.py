@@ -43,6 +43,7 @@ _SPOOLED: Final = {
     "last_sequence": 18,
     "status": "/v1/status",
 }
+_OFFSETS: Final = {"beginning_offset": 0, "end_offset": 8}
 _TIMES: Final = {"count": 1200, "p50_ms": 4, "p99_ms": 21, "max_ms": 38}
 _IDLE: Final = {"batches": 0, "records": 0, "partitions": 0, "oldest_ms": None, "cause": None}
 _PHASE: Final = {"waiting": 0, "oldest_ms": None, "recent": _TIMES}
@@ -215,6 +216,8 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
     },
     ("post", "/v1/topics/{topic}/records", "202"): _SPOOLED,
     ("post", "/v1/topics/{topic}/records", "207"): _SOME,
+    ("get", "/v1/topics/{topic}/partitions/{partition}/offsets", "200"): _OFFSETS,
+    ("get", "/topics/{topic}/partitions/{partition}/offsets", "200"): _OFFSETS,
     ("post", "/v1/records", "202"): {name: of for name, of in _SPOOLED.items() if name != "topic"},
     ("post", "/v1/records", "207"): _SOME_OF_MANY,
     ("get", "/topics", "200"): ["orders", "payments"],

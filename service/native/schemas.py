@@ -89,6 +89,11 @@ class Partition(BaseModel):
     error: str | None = Field(description="The partition's error by Kafka's name, if it has one.")
 
 
+class OffsetsAnswer(BaseModel):
+    beginning_offset: int = Field(description="That of the first record which is kept.")
+    end_offset: int = Field(description="The one that the next record gets.")
+
+
 class TopicAnswer(BaseModel):
     name: str
     id: str | None = Field(description="As Kafka's tools print it; null from brokers before 2.8.")

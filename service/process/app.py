@@ -390,7 +390,7 @@ def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
     )
     routers = (
         MetadataRoutes(
-            producer=producer, lookups=lookups, table=table, listing=sidecar.listing, slices=sidecar.slices
+            producer=producer, lookups=lookups, table=table, listing=sidecar.listing, offsets=sidecar.offsets, slices=sidecar.slices
         ),
         LeadersRoute(
             producer=producer,

@@ -19,6 +19,7 @@ from service.lookup.ages import Ages
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import Lookups
+from service.lookup.offsets import OffsetsOfPartitions
 from service.lookup.topic_configs import ConfigsOfTopics
 from service.lookup.unknown_topics import UnknownTopics
 from service.observe.http_metrics import HttpMetrics
@@ -52,6 +53,7 @@ class Sidecar:
     lookups: Lookups
     listing: Listing
     configs: ConfigsOfTopics
+    offsets: OffsetsOfPartitions
     admission: AdmissionControl
     unknown: UnknownTopics
     producing: Producing
@@ -125,6 +127,9 @@ def build_sidecar(
             producer,
             max_age_ms=settings.internal.topic_configs_max_age_ms,
             wait_ms=settings.internal.topic_configs_wait_ms,
+        ),
+        offsets=OffsetsOfPartitions(
+            producer, lookups, admission, wait_ms=settings.internal.lookup_wait_ms
         ),
         admission=admission,
         unknown=unknown,

@@ -96,9 +96,9 @@ def of_chunks(headers: HeaderPairs, chunks: Sequence[bytes]) -> Response:
     return _plain(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
 
 
-def of_json(body: bytes) -> Response:
+def of_json(body: bytes, media_type: bytes = JSON) -> Response:
     """Returns an uncacheable JSON answer: no ETag, no age."""
-    return _plain(200, [*_head(JSON, body), (b"cache-control", b"no-store")], body)
+    return _plain(200, [*_head(media_type, body), (b"cache-control", b"no-store")], body)
 
 
 def of_refusal(refusal: Refusal, problem: Problem) -> Response:

@@ -42,6 +42,7 @@ from service.dialects.rest_v2.schemas import (
     NO_OFFSETS,
     PRODUCE_REQUEST,
     BrokersV2,
+    OffsetsV2,
     PartitionV2,
     ProduceAnswerV2,
     TopicV2,
@@ -206,6 +207,17 @@ def lookups_router(metadata: MetadataV2) -> APIRouter:
     ) -> Response:
         """One partition, with its leader and replicas."""
         return await metadata.partition(request, topic, partition)
+
+    @router.get(
+        "/topics/{topic}/partitions/{partition}/offsets",
+        response_model=OffsetsV2,
+        responses=_LOOKUP_ERRORS | errors(500),
+    )
+    async def get_offsets(
+        request: Request, topic: str, partition: PartitionPath, _: NoParameters
+    ) -> Response:
+        """The offsets of a partition's first and next record."""
+        return await metadata.offsets(request, topic, partition)
 
     @router.get("/brokers", response_model=BrokersV2, responses=errors(406, 422, 429, 503))
     async def list_brokers(request: Request, _: NoParameters) -> Response:

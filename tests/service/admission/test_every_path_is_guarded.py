@@ -53,13 +53,13 @@ BODIES: Final = (
     ("application/json", b'{"value":{"type":"JSON","data":1}}'),
     ("application/json", b'{"entries":[{"id":"1","value":{"type":"JSON","data":1}}]}'),
     ("application/json", b'[{"entryId":"1","event":1,"contentType":"application/json"}]'),
-    ("application/json", b'{"records":[{"topic":"orders","value":1}]}'),
     ("application/json", b'{"lookups":[{"topic":"%s","partition":0}]}'),
     (
         "application/cloudevents+json",
         b'{"specversion":"1.0","id":"1","source":"/x","type":"t","datacontenttype":"application/json","data":1}',
     ),
     ("application/json", b"1"),
+    ("application/json", b'{"records":[{"topic":"orders","value":1}]}'),
 )
 
 _PARAMETER: Final = re.compile(r"{(\w+)(?::\w+)?}")

@@ -87,8 +87,9 @@ def test_numbers_begin_at_0_and_what_may_not_be_empty_has_one_character_or_item(
         if path and path[-1] in ("minimum", "minLength", "minItems") and value != 0:
             limits.setdefault(path[-1], set()).add((*path[1:4:2], value) if path[-1] == "minimum" else value)
     publish = {(path, "parameters", 1) for path in DOCUMENT["paths"] if "/publish/" in path}
-    records = ("/v1/topics/{topic}/records", "responses", 1)  # how many failed
-    minima = {("/v1/watch", "parameters", 250), records, *publish}
+    # How many records failed.
+    records = {("/v1/topics/{topic}/records", "responses", 1), ("/v1/records", "responses", 1)}
+    minima = {("/v1/watch", "parameters", 250), *records, *publish}
     assert limits == {"minimum": minima, "minLength": {1}, "minItems": {1}}
 
 
