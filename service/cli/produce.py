@@ -178,7 +178,7 @@ def produce(
     elif topic is None:
         raise click.UsageError("give TOPIC, or --topic-separator if each value names its topic")
     else:
-        topic = topic_name.convert(topic, None, None)
+        topic = topic_name(topic)
     if key is not None and key_separator is not None:
         raise click.UsageError("give either --key or --key-separator")
     if key_separator == "":
@@ -425,8 +425,7 @@ def _where(results: Sequence[Result]) -> str:
             if result.offset is not None:
                 known.append(result.offset)
     places = [
-        f"{topic}partition {partition}{_span(known)}"
-        for (topic, partition), known in sorted(offsets.items())
+        f"{topic}partition {partition}{_span(known)}" for (topic, partition), known in sorted(offsets.items())
     ]
     return ", ".join([_sum(len(results) - failed, failed, what=""), *places])
 

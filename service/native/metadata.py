@@ -124,6 +124,7 @@ class MetadataRoutes:
 
         They come from a separate list of topics, which is fetched only when somebody asks for it.
         """
+        page = query.page(f"topics {query.internal} {query.prefix}")
         listed = await self._listing.current(query.demands())
         self._table.find(b"/v1/cluster")
         freshness = freshness_headers(
@@ -133,7 +134,10 @@ class MetadataRoutes:
             self._producer.clock.now_ms(),
         )
         rules = caller_of(request.scope).read
-        body = await listed.body(query.prefix, internal=query.internal, rules=rules)
+        if page is None:
+            body = await listed.body(query.prefix, internal=query.internal, rules=rules)
+        else:
+            body = await listed.page(query.prefix, page, internal=query.internal, rules=rules)
         return of_long(request, body, freshness)
 
     async def topic(self, request: Request, topic: str, query: Annotated[LookupQuery, Query()]) -> Response:

@@ -12,13 +12,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.lookup.lookups import Demands
+from service.lookup.paging import PageQuery
 from service.produce.many_topics import MAX_TOPICS
 from service.wire.payload import Format
 from service.wire.schemas import (
     FailedItem,
     Int32,
     Milliseconds,
-    Query,
     WaitQuery,
 )
 from service.wire.strict_json import MAX_INT32
@@ -48,7 +48,7 @@ class LeaderQuery(LookupQuery):
     key_format: Format = Field(Format.TEXT, description="Format of the key, here or in Pilotfish-Key.")
 
 
-class ListQuery(Query):
+class ListQuery(PageQuery):
     prefix: str = Field("", description="Only topics whose names have this prefix.")
     internal: bool = Field(False, description="Whether to list Kafka's internal topics as well.")
     max_block_ms: Milliseconds | None = Field(None, description="How long to wait for the list at most.")
@@ -111,6 +111,9 @@ class ListedTopic(BaseModel):
 
 class TopicsAnswer(BaseModel):
     topics: list[ListedTopic]
+    next_page_token: str | None = Field(
+        None, description="For `page_token`; null on the last page, absent if the list is whole."
+    )
 
 
 class LeaderAnswer(BaseModel):

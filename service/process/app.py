@@ -56,8 +56,8 @@ from service.observe.metrics import ClientMetrics
 from service.observe.request_trace import CarriedTraces, NoTraces, TraceMetrics, Traces
 from service.observe.slowness.collector import Slowness
 from service.process.advice_at_start import AdviceAtStart
-from service.produce.ndjson import is_ndjson_stream
 from service.produce.many_topics import OWN_TOPICS
+from service.produce.ndjson import is_ndjson_stream
 from service.produce.produce_endpoint import MANY_ROUTE, ROUTE, ProduceEndpoint, topic_of_path
 from service.sidecar.error_answers import answer_errors
 from service.sidecar.sidecar import Sidecar, build_sidecar
@@ -390,7 +390,12 @@ def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
     )
     routers = (
         MetadataRoutes(
-            producer=producer, lookups=lookups, table=table, listing=sidecar.listing, offsets=sidecar.offsets, slices=sidecar.slices
+            producer=producer,
+            lookups=lookups,
+            table=table,
+            listing=sidecar.listing,
+            offsets=sidecar.offsets,
+            slices=sidecar.slices,
         ),
         LeadersRoute(
             producer=producer,

@@ -29,9 +29,9 @@ from service.admission.guards import BodyTooLargeError
 from service.observe.http_metrics import RouteCounters
 from service.produce.body_threads import FEW_RECORDS, let_go
 from service.produce.idempotency import Name, key_of
+from service.produce.many_topics import OWN_TOPICS
 from service.produce.ndjson import NdjsonProduce, is_ndjson
 from service.produce.once import Once
-from service.produce.many_topics import OWN_TOPICS
 from service.produce.produce_answers import (
     Answer,
     answer_of,

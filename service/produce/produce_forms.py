@@ -176,8 +176,9 @@ def _number(given: Mapping[str, str], name: str, greatest: int, of_what: str = "
 class Form(NamedTuple):
     """How the body of one request is read.
 
-    `parse` returns the records or raises BodyError or ProblemError; any thread. `meaning` is what distinguishes the request
-    besides topic, body and times (for Idempotency-Key). `spooled`: the records go to the spool.
+    `parse` returns the records or raises BodyError or ProblemError; any thread. `meaning` is what
+    distinguishes the request besides topic, body and times (for Idempotency-Key). `spooled`: the records go
+    to the spool.
     """
 
     times: Times

@@ -158,7 +158,8 @@ class Producing:
     ) -> Checked | None:
         """Checks many records on a thread, and adds trace headers. None for few: `submit` does it.
 
-        Those of several topics are always checked: all of them before any is submitted. The result is for `submit` or `launch`. Raises ProblemError for the first record that can't be sent.
+        Those of several topics are always checked: all of them before any is submitted. The result is for
+        `submit` or `launch`. Raises ProblemError for the first record that can't be sent.
         """
         if len(records) <= FEW_RECORDS and topic != OWN_TOPICS:
             return None

@@ -113,6 +113,7 @@ Decode = Callable[[bytes], bytes | None]
 #: Makes a record of its six members without the Python call of `ProducerRecord(…)`.
 _make_record: Final = partial(tuple.__new__, ProducerRecord)
 
+
 def parse_records(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> list[ProducerRecord]:
     """Returns the records of a produce body, in order. Raises BodyError with the place of the first fault.
 
@@ -135,9 +136,7 @@ def parse_records(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> li
     return records
 
 
-def _parse_parts(
-    topic: str, body: bytes, limits: BodyLimits, decoders: _Decoders
-) -> list[ProducerRecord]:
+def _parse_parts(topic: str, body: bytes, limits: BodyLimits, decoders: _Decoders) -> list[ProducerRecord]:
     """Parses a large body as `parse_records` does, but part by part, so that each parser call is short."""
     around, parts = decoders.faults.split(body, limits)
     envelope = _envelope(around, decoders)

@@ -165,9 +165,7 @@ class SpooledProduce:
             self._spool.submit(records, lambda outcomes: done(_answer_of(topic, outcomes)))
         except SpoolFullError as e:
             raise ProblemError(
-                Problem(
-                    503, str(e), retriable=True, written="no", headers=(_FULL_RETRY_AFTER,), reason=SPOOL
-                )
+                Problem(503, str(e), retriable=True, written="no", headers=(_FULL_RETRY_AFTER,), reason=SPOOL)
             ) from e
         except SpoolClosedError as e:
             raise ProblemError(

@@ -128,9 +128,7 @@ def build_sidecar(
             max_age_ms=settings.internal.topic_configs_max_age_ms,
             wait_ms=settings.internal.topic_configs_wait_ms,
         ),
-        offsets=OffsetsOfPartitions(
-            producer, lookups, admission, wait_ms=settings.internal.lookup_wait_ms
-        ),
+        offsets=OffsetsOfPartitions(producer, lookups, admission, wait_ms=settings.internal.lookup_wait_ms),
         admission=admission,
         unknown=unknown,
         producing=producing,

@@ -66,7 +66,6 @@ STATUS_OF_CLASS: Final[Mapping[type[KafkaError], int]] = {
 }
 
 
-
 class UnknownPartitionError(UnknownTopicOrPartitionError):
     """The topic exists, and has no such partition."""
 

@@ -1,7 +1,8 @@
 """Non-blocking look-ups: topics by name, a newer snapshot, all topics, topic configs, offsets; refreshes.
 
 Any thread calls, and gets a Ticket. The I/O thread keeps the waits (`pending_metadata.py`,
-`pending_configs.py`, `pending_offsets.py`). Java's producer has no such calls: its look-ups block, and configs are AdminClient's.
+`pending_configs.py`, `pending_offsets.py`). Java's producer has no such calls: its look-ups block; configs
+and offsets are AdminClient's.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ name a partition only once. All questions of one kind for the same leader share 
 gets the next request, so that an offset is never older than its caller.
 
     the leader answers          the offset is known; a caller ends with both
-    a retriable error           metadata is refreshed if the error says so, and the question is asked again after
-                                a growing pause: of the new leader, once that is known
+    a retriable error           metadata is refreshed if the error says so, and the question is asked again
+                                after a growing pause: of the new leader, once that is known
     another error               final for the partition
     no leader, a lost request   as a retriable error
 
@@ -19,9 +19,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
-from client_core.errors import Cause, KafkaError, LeaderNotAvailableError, NetworkError, TimeoutError, error_for
+from client_core.errors import (
+    Cause,
+    KafkaError,
+    LeaderNotAvailableError,
+    NetworkError,
+    TimeoutError,
+    error_for,
+)
 from client_core.metadata.partition_offsets import (
     EARLIEST,
     LATEST,
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
 
     from client_core.backoff import ExponentialBackoff
     from client_core.client.kafka_client import ClientResponse, KafkaClient
+    from client_core.cluster import TopicPartition
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.results.ticket import Completions, Done
 
@@ -134,7 +141,9 @@ class PendingOffsets:
         if not client.ready(node, now_ms):
             if client.connection_failed(node):
                 for key in keys:
-                    self._failed(key, NetworkError(f"there is no connection to node {node_id}"), node_id, now_ms)
+                    self._failed(
+                        key, NetworkError(f"there is no connection to node {node_id}"), node_id, now_ms
+                    )
             return False
         asked = [
             AskedPartition(key.topic_partition, cache.leader_and_epoch_for(key.topic_partition)[1])

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from client_core.producer.requests.least_loaded_call import PendingCalls
     from client_core.producer.requests.parked_requests import ParkedRequests
     from client_core.producer.requests.pending_configs import PendingConfigs
-    from client_core.producer.requests.pending_offsets import PendingOffsets
     from client_core.producer.requests.pending_metadata import PendingLookups
+    from client_core.producer.requests.pending_offsets import PendingOffsets
     from client_core.producer.requests.pending_request import PendingRequest
     from client_core.producer.requests.topic_refreshes import TopicRefreshes
     from client_core.producer.results.ticket import Completions

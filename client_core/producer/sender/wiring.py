@@ -31,8 +31,8 @@ from client_core.producer.accumulator.buffer_pool import BufferPool
 from client_core.producer.accumulator.causes import Causes
 from client_core.producer.accumulator.record_accumulator import AccumulatorConfig, RecordAccumulator
 from client_core.producer.requests.pending_configs import PendingConfigs
-from client_core.producer.requests.pending_offsets import PendingOffsets
 from client_core.producer.requests.pending_metadata import PendingLookups
+from client_core.producer.requests.pending_offsets import PendingOffsets
 from client_core.producer.requests.refreshes import RefreshFailures
 from client_core.producer.requests.submissions import Submissions
 from client_core.producer.requests.topic_refreshes import TopicRefreshes

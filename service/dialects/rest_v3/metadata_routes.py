@@ -8,11 +8,11 @@ read. Event loop only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from client_core import MetadataCache, Node, PartitionInfo, TopicTable
+from client_core import ListedTopic, MetadataCache, Node, PartitionInfo, TopicTable
 from service.admission.caller import caller_of
 from service.base.producer_protocol import Producer
 from service.dialects.rest_proxy import PartitionRefresh
@@ -44,12 +44,16 @@ from service.dialects.rest_v3.schemas import (
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import NO_DEMANDS, Lookups
+from service.lookup.paging import PageQuery, numbers_after
 from service.wire.asgi import HeaderPairs
 from service.wire.errors import ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers
 from service.wire.long_answers import Slices
 from service.wire.responses import of_body, of_long
 from service.wire.schemas import check_query
+
+#: The query of a list.
+Paged = Annotated[PageQuery, Query()]
 
 _CLUSTER: Final = "/v3/clusters/{cluster_id}"
 _TOPIC: Final = f"{_CLUSTER}/topics/{{topic}}"
@@ -86,29 +90,41 @@ class MetadataRoutes:
 
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""
-        router = APIRouter(
-            tags=["REST Proxy v3: metadata"], dependencies=[Depends(check_query), Depends(no_query)]
+        router = APIRouter(tags=["REST Proxy v3: metadata"], dependencies=[Depends(check_query)])
+        alone = [Depends(no_query)]
+        router.get(
+            "/v3/clusters",
+            response_model=ClusterDataList,
+            responses=errors(400, 422, 429, 503),
+            dependencies=alone,
+        )(self.clusters)
+        router.get(_CLUSTER, response_model=ClusterData, responses=_OF_CLUSTER, dependencies=alone)(
+            self.cluster
         )
-        router.get("/v3/clusters", response_model=ClusterDataList, responses=errors(400, 422, 429, 503))(
-            self.clusters
-        )
-        router.get(_CLUSTER, response_model=ClusterData, responses=_OF_CLUSTER)(self.cluster)
         router.get(f"{_CLUSTER}/brokers", response_model=BrokerDataList, responses=_OF_CLUSTER)(self.brokers)
-        router.get(f"{_CLUSTER}/brokers/{{broker_id}}", response_model=BrokerData, responses=_OF_CLUSTER)(
-            self.broker
-        )
+        router.get(
+            f"{_CLUSTER}/brokers/{{broker_id}}",
+            response_model=BrokerData,
+            responses=_OF_CLUSTER,
+            dependencies=alone,
+        )(self.broker)
         router.get(f"{_CLUSTER}/topics", response_model=TopicDataList, responses=_OF_CLUSTER)(self.topics)
-        router.get(_TOPIC, response_model=TopicData, responses=_OF_TOPIC)(self.topic)
+        router.get(_TOPIC, response_model=TopicData, responses=_OF_TOPIC, dependencies=alone)(self.topic)
         router.get(f"{_TOPIC}/partitions", response_model=PartitionDataList, responses=_OF_TOPIC)(
             self.partitions
         )
-        router.get(_PARTITION, response_model=PartitionData, responses=_OF_TOPIC)(self.partition)
+        router.get(_PARTITION, response_model=PartitionData, responses=_OF_TOPIC, dependencies=alone)(
+            self.partition
+        )
         router.get(f"{_PARTITION}/replicas", response_model=ReplicaDataList, responses=_OF_TOPIC)(
             self.replicas
         )
-        router.get(f"{_PARTITION}/replicas/{{broker_id}}", response_model=ReplicaData, responses=_OF_TOPIC)(
-            self.replica
-        )
+        router.get(
+            f"{_PARTITION}/replicas/{{broker_id}}",
+            response_model=ReplicaData,
+            responses=_OF_TOPIC,
+            dependencies=alone,
+        )(self.replica)
         return router
 
     # -- clusters and brokers --------------------------------------------------------------------------------
@@ -125,11 +141,12 @@ class MetadataRoutes:
         resources, cache = await self._resources(request, cluster_id)
         return self._answer(request, resources.cluster(cache.controller), None)
 
-    async def brokers(self, request: Request, cluster_id: ClusterId) -> Response:
+    async def brokers(self, request: Request, cluster_id: ClusterId, query: Paged) -> Response:
         """The brokers, by their ids."""
         resources, cache = await self._resources(request, cluster_id)
-        items = (resources.broker(node) for _, node in sorted(cache.nodes_by_id.items()))
-        pieces = collection_pieces("KafkaBrokerList", f"{resources.url}/brokers", items)
+        ids, next_query = numbers_after(sorted(cache.nodes_by_id), query.page("brokers"))
+        items = (resources.broker(cache.nodes_by_id[broker_id]) for broker_id in ids)
+        pieces = collection_pieces("KafkaBrokerList", f"{resources.url}/brokers", items, next_query)
         return await self._listed(request, pieces, None)
 
     async def broker(self, request: Request, cluster_id: ClusterId, broker_id: BrokerId) -> Response:
@@ -143,21 +160,26 @@ class MetadataRoutes:
 
     # -- topics ----------------------------------------------------------------------------------------------
 
-    async def topics(self, request: Request, cluster_id: ClusterId) -> Response:
+    async def topics(self, request: Request, cluster_id: ClusterId, query: Paged) -> Response:
         """All topics that the caller may read, by name; internal ones are left out."""
+        page = query.page("v3 topics")
         resources, _ = await self._resources(request, cluster_id)
         listed = await self._listing.current(NO_DEMANDS)
         rules = caller_of(request.scope).read
-        found = ((name, listed.listing.topics[name]) for name in await listed.names())
+        names, last = await listed.names(), None
+        if page is not None:
+            names, last = await listed.names_of(page, _is_listed, rules)
+        found = ((name, listed.listing.topics[name]) for name in names)
         items = (
             resources.topic(
                 TopicShape(name, topic.is_internal, topic.replication_factor, topic.partition_count)
             )
-            if not topic.is_internal and not topic.error_code and rules.allow(name)
+            if _is_listed(topic) and rules.allow(name)
             else None
             for name, topic in found
         )
-        pieces = collection_pieces("KafkaTopicList", f"{resources.url}/topics", items)
+        next_query = None if page is None or last is None else page.query(last)
+        pieces = collection_pieces("KafkaTopicList", f"{resources.url}/topics", items, next_query)
         self._table.find(b"/v1/cluster")
         freshness = freshness_headers(
             self._table.version,
@@ -172,12 +194,14 @@ class MetadataRoutes:
         resources, table, _ = await self._topic(request, cluster_id, topic)
         return self._answer(request, resources.topic(_shape(table)), topic)
 
-    async def partitions(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
+    async def partitions(self, request: Request, cluster_id: ClusterId, topic: str, query: Paged) -> Response:
         """A topic's partitions, by their numbers."""
+        page = query.page(f"partitions {topic}")
         resources, table, nodes = await self._topic(request, cluster_id, topic)
-        items = (resources.partition(info) for info in _partitions(table, nodes))
+        numbers, next_query = numbers_after(table.numbers, page)
+        items = (resources.partition(info) for info in _partitions(table, nodes, numbers))
         url = f"{resources.topic_url(topic)}/partitions"
-        pieces = collection_pieces("KafkaPartitionList", url, items)
+        pieces = collection_pieces("KafkaPartitionList", url, items, next_query)
         return await self._listed(request, pieces, topic)
 
     async def partition(
@@ -188,13 +212,15 @@ class MetadataRoutes:
         return self._answer(request, resources.partition(info), topic)
 
     async def replicas(
-        self, request: Request, cluster_id: ClusterId, topic: str, partition_id: PartitionId
+        self, request: Request, cluster_id: ClusterId, topic: str, partition_id: PartitionId, query: Paged
     ) -> Response:
         """The copies of a partition, the preferred leader first."""
+        page = query.page(f"replicas {topic} {partition_id}")
         resources, info = await self._partition(request, cluster_id, topic, partition_id)
-        items = (resources.replica(info, node.id) for node in info.replicas)
+        places, next_query = numbers_after(range(len(info.replicas)), page)
+        items = (resources.replica(info, info.replicas[at].id) for at in places)
         url = f"{resources.partition_url(topic, info.partition)}/replicas"
-        pieces = collection_pieces("KafkaReplicaList", url, items)
+        pieces = collection_pieces("KafkaReplicaList", url, items, next_query)
         return await self._listed(request, pieces, topic)
 
     async def replica(
@@ -270,8 +296,14 @@ class MetadataRoutes:
         return self._table.freshness(topic, self._producer.clock.now_ms())
 
 
-def _partitions(table: TopicTable, nodes: Mapping[int, Node]) -> Iterable[PartitionInfo]:
-    found = (table.partition(number, nodes) for number in table.numbers)
+def _is_listed(topic: ListedTopic) -> bool:
+    return not topic.is_internal and not topic.error_code
+
+
+def _partitions(
+    table: TopicTable, nodes: Mapping[int, Node], numbers: Iterable[int]
+) -> Iterable[PartitionInfo]:
+    found = (table.partition(number, nodes) for number in numbers)
     return (info for info in found if info is not None)
 
 

@@ -1,4 +1,4 @@
-"""Calls that wait for a partition's offsets, the requests that fetch them, and a leader that moves meanwhile."""
+"""Calls that wait for a partition's offsets, and the requests for them, while leaders move."""
 
 from __future__ import annotations
 

@@ -88,7 +88,9 @@ def test_every_status_and_error_of_kafka_has_a_reason_of_that_status() -> None:
 
 def test_a_reason_gives_way_if_the_status_is_not_its_own() -> None:
     assert problem_of(ProducerClosedError("closed")).said_reason is SHUTTING_DOWN
-    late = problem_of_failure(RecordFailure(ProducerClosedError("closed"), Phase.DELIVERY, Written.UNKNOWN, 1))
+    late = problem_of_failure(
+        RecordFailure(ProducerClosedError("closed"), Phase.DELIVERY, Written.UNKNOWN, 1)
+    )
     assert json.loads(late.body())["type"] == "/problems/outcome-unknown"
     assert json.loads(problem_of(InvalidTopicError("no")).body())["type"] == "/problems/invalid-topic"
 

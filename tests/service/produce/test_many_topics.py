@@ -191,7 +191,7 @@ def test_a_record_that_is_too_large_is_named_by_its_index_in_the_request(web: Ht
             error.record_index = 1
             raise error
 
-    web.producer.check = check  # type: ignore[method-assign,assignment]
+    web.producer.check = check  # type: ignore[method-assign]
     answer = post_records(web, record("audit"), record("orders"), record("audit"))
     assert (answer.status_code, answer.json()["place"]) == (413, "records[2]")
     assert web.producer.submitted == []
