@@ -16,6 +16,7 @@ import msgspec
 from client_core import AcknowledgedRun, ProducerRecord, RecordMetadata
 from service.produce.producing import RecordOutcome
 from service.wire.asgi import HeaderPairs
+from service.wire.content_coding import vary_of
 from service.wire.errors import PROBLEM_TYPE, Problem, error_item, gravest
 
 _JSON: Final = (b"content-type", b"application/json")
@@ -172,4 +173,4 @@ def _json(offset: int | None) -> int | str:
 
 
 def _headers(content_type: tuple[bytes, bytes], body: bytes) -> HeaderPairs:
-    return [content_type, (b"content-length", b"%d" % len(body))]
+    return [content_type, (b"content-length", b"%d" % len(body)), *vary_of(len(body))]

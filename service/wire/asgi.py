@@ -62,6 +62,11 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return by_name.get(name)
 
 
+def forget_headers(scope: Scope) -> None:
+    """Drops what `header` has kept. Call it after a change of the scope's headers."""
+    scope.pop(_BY_NAME, None)
+
+
 def answer_at_once(scope: Scope, status: int, headers: HeaderPairs, body: bytes) -> bool:
     """Writes a whole response in one piece; returns False, having done nothing, where the server can't.
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from fastapi import Request, Response
 
 from service.wire.asgi import HeaderPairs
+from service.wire.content_coding import vary_of
 from service.wire.errors import PROBLEM_TYPE, Problem, Refusal
 from service.wire.freshness import CACHE_CONTROL, etag_of, matches
 from service.wire.long_answers import LongAnswer, LongBody
@@ -117,7 +118,7 @@ def _head(media_type: bytes, body: bytes) -> HeaderPairs:
 
 
 def _head_of(media_type: bytes, length: int) -> HeaderPairs:
-    return [(b"content-type", media_type), (b"content-length", b"%d" % length)]
+    return [(b"content-type", media_type), (b"content-length", b"%d" % length), *vary_of(length)]
 
 
 def _plain(status: int, headers: HeaderPairs, body: bytes) -> Response:

@@ -141,6 +141,8 @@ def test_the_document_knows_every_call_of_the_api(web: HttpApp) -> None:
         ("GET", "/v1/topics/{topic}"),
         ("GET", "/v1/topics/{topic}/partitions/{partition}"),
         ("GET", "/v1/topics/{topic}/leader"),
+        ("GET", "/v1/topics/{topic}/partitions/{partition}/offsets"),
+        ("POST", "/v1/records"),
         ("POST", "/v1/leaders"),
         ("POST", "/v1/topics/{topic}/records"),
         ("POST", "/v1/metadata/refresh"),
