@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from service.admission.caller import ANYONE, Caller, caller_of
+from service.admission.failed_requests import FailedRequests
 from service.lookup.lookup_table import TOPICS, Entry, LookupTable
 from service.lookup.lookups import Demands, Lookups
 from service.observe.http_metrics import TRACEPARENT, HttpMetrics, RouteCounters
@@ -66,12 +67,18 @@ class ParkedLookups:
     """ASGI middleware: look-ups that must wait do so here. `knows` returns whether a topic needs no wait."""
 
     def __init__(
-        self, app: ASGIApp, lookups: Lookups, knows: Callable[[str], bool], metrics: HttpMetrics
+        self,
+        app: ASGIApp,
+        lookups: Lookups,
+        knows: Callable[[str], bool],
+        metrics: HttpMetrics,
+        failed: FailedRequests,
     ) -> None:
         self._app = app
         self._lookups = lookups
         self._knows = knows
         self._metrics = metrics
+        self._failed = failed
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         asked = _asked(scope) if scope.get("method") == "GET" else None
@@ -98,6 +105,7 @@ class ParkedLookups:
         if problem is None:
             await self._app(scope, receive, send)
             return
+        self._failed.add(scope, asked.route, asked.topic, problem)
         reported = native(problem)
         await respond_with(send, reported.status, reported.media_type, reported.body, problem.all_headers())
         self._count(scope, asked, reported.status, started)

@@ -153,6 +153,32 @@ _STATUS: Final[dict[str, Any]] = {
             }
         ],
     },
+    "failed_requests": [
+        {
+            "at": "2026-01-01T08:59:58.120Z",
+            "times": 3,
+            "caller": "orders",
+            "method": "POST",
+            "route": "/v1/topics/{topic}/records",
+            "topic": "orders",
+            "type": "/problems/outcome-unknown",
+            "status": 504,
+            "detail": "Records for topic orders were not acknowledged within 30000 ms.",
+            "kafka_error": "REQUEST_TIMED_OUT",
+            "written": "unknown",
+            "phase": "delivery",
+            "waited_ms": 30_000,
+            "cause": {
+                "kafka_error": "NOT_ENOUGH_REPLICAS",
+                "node": 2,
+                "attempts": 213,
+                "since_ms": 29_870,
+                "detail": "Messages are rejected since there are fewer in-sync replicas than required.",
+            },
+            "place": None,
+            "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+        }
+    ],
     "leader_changes": [
         {
             "at": "2026-01-01T08:59:00.000Z",

@@ -33,6 +33,7 @@ from client_core import Clock, CloseReport, Event, EventSink, KafkaProducer, Loo
 from service.admission.access import Access
 from service.admission.admission_control import RetryAfter
 from service.admission.drain import QUIT_TOKEN_FILE, Quit, TokenFile
+from service.admission.failed_requests import FailedRequests
 from service.admission.guards import Guards, hosts_of
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
@@ -184,11 +185,17 @@ class App:
             routes += console_routes()
         models: list[type[BaseModel]] = [ProblemAnswer, *(d.error_model for d in dialects)]
         self.api: Final = _make_api(
-            routes, models, dialects, error_formats, self.sidecar.retry_after, self._lifespan
+            routes,
+            models,
+            dialects,
+            error_formats,
+            self.sidecar.retry_after,
+            self.sidecar.failed,
+            self._lifespan,
         )
         inner = _produce_endpoint(Observed(self.api, self.sidecar.http), self.sidecar)
         lookups = self.sidecar.lookups
-        parked = ParkedLookups(inner, lookups, lookups.is_ready, self.sidecar.http)
+        parked = ParkedLookups(inner, lookups, lookups.is_ready, self.sidecar.http, self.sidecar.failed)
         in_traces = self.traces.around(parked, self.sidecar.config.client_id, _route_in_front)
         self._entry = Guards(
             FastLookups(in_traces, self.sidecar.table, self.sidecar.http),
@@ -298,6 +305,7 @@ def _produce_endpoint(app: ASGIApp, sidecar: Sidecar) -> ProduceEndpoint:
         limits=sidecar.limits,
         metrics=sidecar.http,
         retry_after=sidecar.retry_after,
+        failed=sidecar.failed,
         spooled=None if sidecar.spool is None else _make_spooled(sidecar, sidecar.spool),
     )
 
@@ -427,6 +435,7 @@ def _make_api(
     dialects: Sequence[Dialect],
     error_formats: ErrorFormats,
     retry_after: RetryAfter,
+    failed: FailedRequests,
     lifespan: Any,
 ) -> FastAPI:
     api = FastAPI(
@@ -443,7 +452,7 @@ def _make_api(
         # again at the first request, which costs as much as the rest of a start.
         routes=list(routes),
     )
-    answer_errors(api, error_formats, retry_after)
+    answer_errors(api, error_formats, retry_after, failed)
     make_document = api.openapi
 
     def document() -> dict[str, Any]:

@@ -28,12 +28,13 @@ _AT_ONCE: Final = 5_000
 
 
 class Answer(NamedTuple):
-    """A whole response, and its outcome for the metrics."""
+    """A whole response, and its outcome for the metrics; `problem` is that of a failed request."""
 
     status: int
     headers: HeaderPairs
     body: bytes
     outcome: str
+    problem: Problem | None = None
 
 
 def answer_of(topic: str, outcomes: Sequence[RecordOutcome], acknowledged: int) -> Answer:
@@ -119,7 +120,8 @@ def json_answer(status: int, body: bytes) -> Answer:
 def answer_of_problem(problem: Problem) -> Answer:
     """Returns the answer if nothing was acknowledged."""
     body = problem.body()
-    return Answer(problem.status, _headers(_PROBLEM, body) + problem.all_headers(), body, "error")
+    headers = _headers(_PROBLEM, body) + problem.all_headers()
+    return Answer(problem.status, headers, body, "error", replace(problem, results=None))
 
 
 def in_common(problems: Sequence[Problem], items: Sequence[object]) -> Problem:

@@ -48,6 +48,7 @@ from service.wire.waiting import CALLER_GONE, CallerGoneError
 
 if TYPE_CHECKING:
     from service.admission.admission_control import AdmissionControl, RetryAfter
+    from service.admission.failed_requests import FailedRequests
     from service.observe.http_metrics import HttpMetrics
     from service.produce.body_threads import BodyThreads
     from service.produce.idempotency import IdempotencyKeys
@@ -82,6 +83,7 @@ class ProduceEndpoint:
         limits: BodyLimits,
         metrics: HttpMetrics,
         retry_after: RetryAfter,
+        failed: FailedRequests,
         spooled: SpooledProduce | None = None,
     ) -> None:
         """`spooled` serves `delivery=spool`; None if there is no spool."""
@@ -94,6 +96,7 @@ class ProduceEndpoint:
         self._body_threads = body_threads
         self._metrics = metrics
         self._retry_after = retry_after
+        self._failed = failed
         self._once = Once(producing, keys, self._clock, self._acknowledged, metrics.replays, body_threads)
         self._spooled = spooled
         self._ndjson = NdjsonProduce(producing, streams, body_threads)
@@ -153,6 +156,9 @@ class ProduceEndpoint:
         with self._metrics.produce(scope) as timed:
             answer = await self._answer(topic, scope, receive)
             timed.outcome = answer.outcome
+            if answer.problem is not None:
+                route = MANY_ROUTE if topic == OWN_TOPICS else ROUTE
+                self._failed.add(scope, route, topic or None, answer.problem)
             return answer
 
     # -- serving a request -----------------------------------------------------------------------------------

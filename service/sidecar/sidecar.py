@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from client_core import ProducerConfig
 from service.admission.admission_control import AdmissionControl, RetryAfter
 from service.admission.drain import Drain
+from service.admission.failed_requests import FailedRequests
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.lookup.ages import Ages
@@ -62,6 +63,7 @@ class Sidecar:
     http: HttpMetrics
     drain: Drain
     retry_after: RetryAfter
+    failed: FailedRequests
     feed: ChangeFeed
     status: StatusReport
     spool: Spool | None
@@ -87,7 +89,7 @@ def build_sidecar(
         settings.internal.unknown_topic_memory_ms, settings.internal.unknown_topics_per_second
     )
     http = HttpMetrics(exemplars=settings.exemplars)
-    drain, slices = Drain(), Slices()
+    drain, slices, failed = Drain(), Slices(), FailedRequests(producer.clock)
     retry_after = RetryAfter(producer.clock, admission, drain, config, settings)
     ages = Ages(
         producer,
@@ -137,6 +139,7 @@ def build_sidecar(
         http=http,
         drain=drain,
         retry_after=retry_after,
+        failed=failed,
         feed=feed,
         status=StatusReport(
             producer=producer,
@@ -148,6 +151,7 @@ def build_sidecar(
             http=http,
             drain=drain,
             watchers=lambda: feed.watchers,
+            failed=failed,
             spool=None if spool is None else spool.status,
         ),
         spool=spool,

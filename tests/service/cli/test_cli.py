@@ -344,7 +344,9 @@ def test_values_that_name_their_topics_go_to_them(cli: Cli, cluster: EmbeddedClu
 
 def test_without_a_topic_it_is_said_how_to_name_one(cli: Cli) -> None:
     assert "give TOPIC, or --topic-separator" in cli.refused("produce", code=2)
-    assert "--topic-separator must not be empty" in cli.refused("produce", "--topic-separator", "", "x", code=2)
+    assert "--topic-separator must not be empty" in cli.refused(
+        "produce", "--topic-separator", "", "x", code=2
+    )
 
 
 def test_an_interrupt_says_what_is_known(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
