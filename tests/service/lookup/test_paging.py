@@ -29,7 +29,8 @@ def web() -> HttpApp:
 
 def pages(web: HttpApp, query: str, **sent: Any) -> list[list[str]]:
     """The names of each page, until there is no next one."""
-    found, token = [], ""
+    found: list[list[str]] = []
+    token: str | None = ""
     while token is not None:
         answer = web.get(f"/v1/topics?{query}{token}", **sent)
         assert answer.status_code == 200, answer.text
