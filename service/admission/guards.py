@@ -174,7 +174,8 @@ class Guards:
                 coding = value if coding is None else b""  # several are refused later
         if self._cors.is_on:
             send = self._cors.wrapped(scope, None if twice else origin, send)
-        if accepted is not None and accepts_gzip(accepted) and _may_be_packed(scope):
+        # HTTP/1.0 has no chunks, in which an answer of unknown length is sent.
+        if accepted is not None and accepts_gzip(accepted) and scope.get("http_version") != "1.0":
             send = packing(scope, send)
         if (
             host not in self._known_hosts
@@ -299,11 +300,6 @@ class Guards:
             return message
 
         return counted
-
-
-def _may_be_packed(scope: Scope) -> bool:
-    """Returns whether the answer may be packed: HEAD has none, and HTTP/1.0 knows no chunks."""
-    return scope["method"] != "HEAD" and scope.get("http_version") != "1.0"
 
 
 def _admitted(

@@ -78,18 +78,19 @@ def packing(scope: Scope, send: Send) -> Send:
     if answer is not None:
         at_once = answer
         scope[ANSWER] = lambda status, head, body: len(body) <= LONG_BYTES and at_once(status, head, body)
-    return _Packing(send, held).send
+    return _Packing(send, held, is_head=scope["method"] == "HEAD").send
 
 
 class _Packing:
     """The answer to one request."""
 
-    __slots__ = ("_held", "_packer", "_send", "_start")
+    __slots__ = ("_held", "_is_head", "_packer", "_send", "_start")
 
-    def __init__(self, send: Send, held: bytes) -> None:
+    def __init__(self, send: Send, held: bytes, *, is_head: bool) -> None:
         """`held`: the values of If-None-Match with a suffix."""
         self._send = send
         self._held = held
+        self._is_head = is_head
         self._start: Message | None = None
         self._packer: Any = None
 
@@ -98,6 +99,8 @@ class _Packing:
             headers: HeaderPairs = message.get("headers", [])
             if message["status"] == 304 and self._held:
                 message["headers"] = [_with_suffix(pair, self._held) for pair in headers]
+            elif VARY in headers and self._is_head:
+                message = _packed(message, None)
             elif VARY in headers:
                 self._start = message  # how it goes on depends on the body
                 return
