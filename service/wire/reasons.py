@@ -95,7 +95,7 @@ HOST: Final = Reason(
 MALFORMED: Final = Reason(
     "malformed-request",
     "Malformed request",
-    (400, 414, 501),
+    (400, 414, 431, 501, 505),
     "The request, or its body, can't be read; `place` says where. Nothing was written.",
     "Correct the program that sends it.",
 )
@@ -288,9 +288,11 @@ _OF_STATUS: Final[Mapping[int, Reason]] = {
     421: HOST,
     422: INVALID,
     429: OVERLOADED,
+    431: MALFORMED,
     501: MALFORMED,
     503: UNAVAILABLE,
     504: UNKNOWN_OUTCOME,
+    505: MALFORMED,
 }
 
 
@@ -303,7 +305,7 @@ def reason_of(status: int, kafka_error: str | None, phase: str | None) -> Reason
         return _OF_PHASE.get(phase, UNAVAILABLE)
     if status == 500:
         return FAILED if kafka_error is None else KAFKA
-    return _OF_STATUS[status]
+    return _OF_STATUS.get(status, MALFORMED if status < 500 else FAILED)
 
 
 def problems_table() -> str:
