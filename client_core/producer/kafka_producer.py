@@ -1,8 +1,7 @@
 """KafkaProducer: the client's public API, and the wiring of its parts.
 
-`submit`, `request_topics`, `request_update`, `list_topics` and `describe_topic_configs` never block: they
-return a Ticket, and post `done` to the CompletionSink later. `send`, `flush` and `partitions_for` block as
-Java's do. Any thread may call any method, unless its docstring differs. Source: KafkaProducer, Kafka 4.3.
+Calls with `done` never block: they return a Ticket, and post `done` to the CompletionSink later. The others
+block as Java's do. Any thread may call, unless a docstring differs. Source: KafkaProducer, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Generic
 
 from client_core import forks
 from client_core.clock import FOREVER_MS, SystemClock
-from client_core.cluster import TopicPartition
 from client_core.errors import (
     ApiError,
     IllegalArgumentError,
@@ -153,9 +151,6 @@ class KafkaProducer(Generic[K, V]):
         self._accumulator = parts.accumulator
         self._submissions = parts.submissions
         self._parked = parts.submissions.parked
-        self._lookups = parts.lookups
-        self._configs = parts.configs
-        self._offsets = parts.offsets
         self._sender = parts.sender
         self._causes = parts.causes
         #: For tests that run its turns themselves.
@@ -290,12 +285,9 @@ class KafkaProducer(Generic[K, V]):
         return self._lookup_requests.topic_configs(topic, deadline_ms, done)
 
     def list_offsets(self, topic: str, partition: int, *, deadline_ms: int, done: Done) -> Ticket:
-        """Ends with an OffsetsResult: the offsets of a known topic's partition, from its leader.
-
-        Retries after a move of the leader, until the deadline. The topic must be held: look it up first.
-        """
+        """Ends with an OffsetsResult: a held topic's partition's, from its leader, also after that moved."""
         self._ensure_open()
-        return self._lookup_requests.partition_offsets(TopicPartition(topic, partition), deadline_ms, done)
+        return self._lookup_requests.partition_offsets(topic, partition, deadline_ms, done)
 
     def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
         """Returns a topic's partitions. Blocks up to max.block.ms until the topic is known."""
@@ -471,10 +463,7 @@ class KafkaProducer(Generic[K, V]):
             state=io_thread.life_cycle.value,
             loop_turns=io_thread.turns,
             loop_age_ms=max(now_ms - io_thread.last_turn_ms, 0),
-            waiting_for_metadata=self._parked.waiting_for_metadata
-            + self._lookups.count
-            + self._configs.count
-            + self._offsets.count,
+            waiting_for_metadata=self._parked.waiting_for_metadata + self._lookup_requests.count,
             waiting_for_buffer=self._parked.waiting_for_buffer,
             in_flight_batches=self._sender.in_flight_batches,
             producer_id=None if manager is None else manager.producer_id,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client_core.cluster import TopicPartition
 from client_core.producer.requests.pending_configs import ConfigsWait
 from client_core.producer.requests.pending_metadata import Kind, PendingLookup
 from client_core.producer.requests.pending_offsets import OffsetsWait
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from client_core.clock import Clock
-    from client_core.cluster import TopicPartition
     from client_core.producer.requests.least_loaded_call import IoExecutor
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
@@ -47,6 +47,11 @@ class LookupRequests:
         self._offsets = offsets
         self._topic_refreshes = topic_refreshes
         self._clock = clock
+
+    @property
+    def count(self) -> int:
+        """How many look-ups, calls for configs and calls for offsets wait. A plain read."""
+        return self._lookups.count + self._configs.count + self._offsets.count
 
     def topics(
         self, names: Iterable[str], deadline_ms: int, done: Done, *, may_create: bool, settle: bool
@@ -85,10 +90,10 @@ class LookupRequests:
         self._io_thread.do(lambda _: self._configs.take(wait))
         return CancelTicket(lambda: self._cancel_configs(wait))
 
-    def partition_offsets(self, topic_partition: TopicPartition, deadline_ms: int, done: Done) -> Ticket:
+    def partition_offsets(self, topic: str, partition: int, deadline_ms: int, done: Done) -> Ticket:
         """Requests a partition's offsets from its leader. Raises what check_topics raises."""
-        check_topics((topic_partition.topic,))
-        wait = OffsetsWait(topic_partition, done, self._clock.now_ms(), deadline_ms)
+        check_topics((topic,))
+        wait = OffsetsWait(TopicPartition(topic, partition), done, self._clock.now_ms(), deadline_ms)
         self._io_thread.do(lambda _: self._offsets.take(wait))
         return CancelTicket(lambda: self._cancel_offsets(wait))
 
