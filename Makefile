@@ -38,7 +38,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos simulate soak lives lockstep schedules mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-pipeline-hostile test-pipeline-clocks test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos simulate soak lives lockstep schedules mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -106,8 +106,14 @@ test: setup  ## what every commit passes: minutes, a real three-broker Kafka inc
 	$(BIN)/python -m tests.support.compiled_tests
 	$(PYTEST) -m "not long"
 
-test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point: minutes
+test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point and call: an hour
 	$(BIN)/python -m tests.pipeline.killed_chain
+
+test-pipeline-hostile: setup java pipeline-jars  ## both stores make every table of events that no cluster emits. EVENTS=1000000, SEED=1
+	$(BIN)/python -m tests.pipeline.extreme_events $(or $(EVENTS),1000000) $(or $(SEED),1)
+
+test-pipeline-clocks: setup java pipeline-jars  ## every table of fleets with wrong clocks, against the truth. SEEDS=100
+	$(BIN)/python -m tests.pipeline.clock_judge $(or $(SEEDS),100)
 
 test-lowest: .cache/lowest-venv/.complete  ## the tests that need no Java, with the lowest versions that pyproject.toml allows: minutes
 	@# Distributions are installed with pins of their own, by uv, which is no dependency.
@@ -123,7 +129,7 @@ test-lowest: .cache/lowest-venv/.complete  ## the tests that need no Java, with 
 test-stress: setup java kafka-jars pipeline-jars  ## what `make test` runs, in fresh orders beside spinning processes: hours; it resumes. RUNS=2 NO_BROKER_RUNS=6, STRESS="--seed 1"
 	$(BIN)/python -m tests.stress $(if $(RUNS),--runs $(RUNS)) $(if $(NO_BROKER_RUNS),--no-broker-runs $(NO_BROKER_RUNS)) $(STRESS)
 
-test-long: setup java kafka-jars pipeline-jars test-pipeline-killed test-lowest  ## all that is too long for every commit
+test-long: setup java kafka-jars pipeline-jars test-pipeline-killed test-pipeline-hostile test-pipeline-clocks test-lowest  ## all that is too long for every commit
 	$(PYTEST) -m long
 	@$(MAKE) --no-print-directory lockstep
 	@$(MAKE) --no-print-directory simulate
@@ -236,6 +242,7 @@ lock: $(UV)  ## compiles the pins again
 	$(COMPILE) pyproject.toml --extra bench --extra build -c requirements/run.txt -o requirements/bench.txt
 	$(COMPILE) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	$(COMPILE) requirements/audit.in -c requirements/dev.txt -o requirements/audit.txt
+	$(COMPILE) requirements/clients.in -c requirements/dev.txt -o requirements/clients.txt
 
 clean:  ## forgets the environment and every cache
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -24,6 +24,7 @@ class _Lazy(NamedTuple):
 
 _COMMANDS: Final[dict[str, _Lazy]] = {
     "advise": _Lazy("pipeline.commands.advise", "advise", "Write advice for sidecars that start."),
+    "forget": _Lazy("pipeline.commands.forget", "forget", "Remove events from the tables."),
     "jars": _Lazy("pipeline.commands.jars", "jars", "Fetch Spark's Kafka and Delta connectors."),
     "report": _Lazy("pipeline.commands.report", "report", "Write what the tables say as one HTML file."),
     "run": _Lazy("pipeline.commands.run", "run", "Read events, and bring every table up to date."),

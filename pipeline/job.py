@@ -125,7 +125,7 @@ class Job:
         self._store.create(BRONZE_EVENTS, bronze.EVENTS_SCHEMA)
         self._store.create(BRONZE_REJECTS, bronze.REJECTS_SCHEMA)
         if rebuilds:
-            self._refresh.begins()
+            self._refresh.begins_anew()
             if self._store.merges_in_place:
                 self._refresh.silver()
         elif self._store.merges_in_place:

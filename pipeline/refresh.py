@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 
 _MARK: Final = "_fresh.json"
+_ANEW: Final = "A run that makes it from all of bronze did not end."
 #: The causes of a table's failure: its own rows, its sources, or the place where it is written.
 _FAILURES: Final = (PySparkException, Py4JError, PipelineError)
 
@@ -94,7 +95,14 @@ class Refresh:
 
     def begins(self) -> None:
         """Deletes the mark, because bronze is about to change."""
-        self._folders.delete(self._mark)
+        self._folders.delete_json(self._mark)
+
+    def begins_anew(self) -> None:
+        """Records that silver lacks something until it was made from all of bronze: after an upgrade, or if
+        events are removed. If this run is killed, the next one does it.
+        """
+        self.begins()
+        self._folders.write_json(self._failed_mark, {table.name: _ANEW for table in self._silver})
 
     def silver(self) -> None:
         """Makes every silver table from all of bronze."""
@@ -140,7 +148,7 @@ class Refresh:
         if self.failed:
             self._folders.write_json(self._failed_mark, self.failed)
             return
-        self._folders.delete(self._failed_mark)
+        self._folders.delete_json(self._failed_mark)
         self._folders.write_json(self._mark, self._says)
         self._at("fresh")
 

@@ -13,6 +13,7 @@ SILVER_ISR_OBS: Final = "silver_isr_obs"
 SILVER_TOPIC_ENDS: Final = "silver_topic_ends"
 SILVER_PRODUCE_WINDOWS: Final = "silver_produce_windows"
 SILVER_SIDECARS: Final = "silver_sidecars"
+SILVER_REFRESHES: Final = "silver_refreshes"
 SILVER_SEQS: Final = "silver_seqs"
 
 GOLD_LEADER_HISTORY: Final = "gold_leader_history"

@@ -10,7 +10,7 @@ add and subtract accepted values. The arithmetic of silver and gold does not rel
 contain older lines.
 
 `metadata_max_age_ms` may have any value of its type: with Kafka's Long.MAX_VALUE a sidecar never refreshes by
-itself. Gold limits it to what it can compute with (gold/clocks.py).
+itself. Gold only compares it, and divides by it.
 
 SQL text, as all of bronze.py. The rules have no lambdas, so that checking a line is fast. The sum of a
 histogram needs one, and is checked last.

@@ -180,7 +180,14 @@ def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> Summary:
     is_short = options.every_s is None and _is_little(source)
     with (
         one_writer(options.out),
-        _session(options, java_log, is_short=is_short) as spark,
+        session(
+            java_log,
+            options.jars,
+            needs_jars=options.source == "kafka" or options.store == DELTA,
+            master=options.master,
+            memory=options.memory,
+            is_short=is_short,
+        ) as spark,
         stop_at_signals() as stop,
     ):
         from pipeline.job import Job
@@ -223,7 +230,15 @@ def _is_little(source: Source) -> bool:
 
 
 @contextmanager
-def _session(options: RunOptions, java_log: JavaLog, *, is_short: bool) -> Iterator[SparkSession]:
+def session(
+    java_log: JavaLog,
+    jars: Path | None,
+    *,
+    needs_jars: bool,
+    master: str | None,
+    memory: str | None,
+    is_short: bool,
+) -> Iterator[SparkSession]:
     """Yields a Spark session, with the connectors on its class path if the source or store needs them.
 
     Uses a session that is already running, and leaves it running.
@@ -231,14 +246,11 @@ def _session(options: RunOptions, java_log: JavaLog, *, is_short: bool) -> Itera
     from pipeline.jars.connector_jars import connector_jars, default_folder
     from pipeline.session import is_running, is_submitted, spark_session
 
-    needs_jars = options.source == "kafka" or options.store == DELTA
     # With spark-submit, the submitter gives the jars to Spark.
-    jars = connector_jars(options.jars or default_folder()) if needs_jars and not is_submitted() else ()
+    found = connector_jars(jars or default_folder()) if needs_jars and not is_submitted() else ()
     is_ours = not is_running()
     with java_log.given_to_java():
-        spark = spark_session(
-            master=options.master, jars=jars, driver_memory=options.memory, is_short=is_short
-        )
+        spark = spark_session(master=master, jars=found, driver_memory=memory, is_short=is_short)
     try:
         yield spark
     finally:

@@ -1,13 +1,25 @@
-"""Decides which boots' clocks can be believed, and corrects the times of the others.
+"""Estimates the error of each boot's clock once, and leaves out or corrects the times of wrong ones.
 
-Leader epochs are a clock that all sidecars share: an epoch begins once, and each sidecar that follows the
-partition sees it within its refresh interval. So a boot that sees each epoch long before or after the others
-has a wrong clock. gold_data_quality says which (`is_left_out`), and is made before all other tables.
+Leader epochs are a clock that all sidecars share. An epoch begins once, between a boot's last look that did
+not show it and its first that did. So each epoch has a span that most of the boots agree about, and compared
+with it the looks of a boot give bounds of its clock's error:
 
-    believed     leaves out the rows of those boots: for first sights and for shortages, because a clock that
-                 is 15 minutes off would invent some
-    set_right    subtracts the clock's error from their times: for hours, for a boot's own delays and for ends
-                 of topics, where some seconds do not matter and no row may be lost
+    asked          seen              the boot's looks, by its clock
+    ──┼──────────────┼──
+         │ begun │                   the span that most boots agree about
+         lo     hi                   asked - hi  <  error of the clock  <=  seen - lo
+
+The narrowest bounds of all its epochs count. If those contradict each other, a twentieth is left out: a lost
+line, or the answer of a broker that lags, can make one wrong. A held sidecar looks late but rightly, so it is
+no wrong clock. A clock is wrong if 0 is more than CLOCK_SUSPECT_MS out of its bounds, or if it is not steady:
+the bounds still contradict each other, or the time of start (heartbeat less uptime) moved, as at a step of
+NTP. gold_data_quality says which boots those are (`is_left_out`), and is made before all other tables.
+
+    believed     leaves out the rows of those boots: for first sights and shortages, because a clock that is
+                 15 minutes off would invent some
+    known        subtracts the clock's error if it is known to KNOWN_TO_MS, else leaves out: for delays
+    set_right    subtracts the clock's error from their times: for hours, for the latest state and for ends of
+                 topics, where some seconds do not matter and no row may be lost
 
 If half or more of the comparable boots would be left out, it is unknown which are right: none is left out.
 
@@ -24,7 +36,13 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
-from pipeline.tables import GOLD_DATA_QUALITY, SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS, SILVER_SIDECARS
+from pipeline.tables import (
+    GOLD_DATA_QUALITY,
+    SILVER_EPOCH_SIGHTS,
+    SILVER_LEADER_EPOCHS,
+    SILVER_REFRESHES,
+    SILVER_SIDECARS,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,26 +50,18 @@ if TYPE_CHECKING:
     from pipeline.gold.read import Read
 
 
-CLOCK_SUSPECT_MS: Final = 60_000
-#: With two it is unknown which of them is wrong.
-LEAST_SIDECARS: Final = 3
+#: Brokers may answer with a state that is as old. Sidecars whose clocks NTP keeps differ by milliseconds.
+CLOCK_SUSPECT_MS: Final = 1_000
+#: That agree about the span of an epoch. With two it is unknown whose clock is wrong.
+LEAST_BOOTS: Final = 3
 
 _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
-#: The part of a boot's sights that may be on time although its clock is ahead: epochs that only few others
-#: saw, with wrong clocks as well. A power of two, for which Spark's rank is exact.
-_ON_TIME: Final = 0.25
-
-
-#: metadata.max.age.ms of a boot that has not reported it.
-_DEFAULT_INTERVAL_MS: Final = 300_000
-#: A year. A longer interval (Long.MAX_VALUE means never) counts as one refresh per year.
-LONGEST_INTERVAL_MS: Final = 365 * 24 * 3_600_000
-
-
-def interval_us() -> Column:
-    """Returns a boot's refresh interval in microseconds, from 0 to a year, so it can be added to any time."""
-    reported_ms = f.coalesce("metadata_max_age_ms", f.lit(_DEFAULT_INTERVAL_MS))
-    return f.greatest(f.least(reported_ms, f.lit(LONGEST_INTERVAL_MS)), f.lit(0)) * 1_000
+#: An hour. A longer one is made up; it could not be subtracted from any time.
+_LONGEST_LOOK_US: Final = 3_600_000_000
+#: The part of a boot's looks that may be wrong.
+_WRONG: Final = 0.05
+#: An error that is known to this is corrected in delays, which are as long as refresh intervals.
+KNOWN_TO_MS: Final = 5_000
 
 
 def boots(read: Read) -> DataFrame:
@@ -69,6 +79,8 @@ def boots(read: Read) -> DataFrame:
             f.max("max_seq").alias("max_seq"),
             f.max("dropped").alias("dropped"),
             f.max("metadata_max_age_ms").alias("metadata_max_age_ms"),
+            f.min("began_lo").alias("began_lo"),
+            f.max("began_hi").alias("began_hi"),
         )
     )
 
@@ -76,78 +88,135 @@ def boots(read: Read) -> DataFrame:
 # -- detection -----------------------------------------------------------------------------------------------
 
 
-def clock_offsets(read: Read) -> DataFrame:
-    """Returns per boot early_ms, its clock's error, and clock_offset_ms, what intervals do not explain of it.
+def clock_bounds(read: Read) -> DataFrame:
+    """Returns per boot error_lo_us and error_hi_us, the bounds of its clock's error; lo may be null."""
+    sights = _sights_after_looks(read)
+    compared = sights.join(_begun(sights), [*_EPOCH_KEY]).select(
+        *BOOT_KEY,
+        (f.col("asked_us") - f.col("begun_hi_us")).alias("lo_us"),
+        (f.col("seen_us") - f.col("begun_lo_us")).alias("hi_us"),
+    )
+    bounds = compared.groupBy(*BOOT_KEY).agg(
+        f.struct(f.max("lo_us").alias("lo_us"), f.min("hi_us").alias("hi_us")).alias("of_all"),
+        f.struct(
+            f.expr(f"percentile_disc({1 - _WRONG}) WITHIN GROUP (ORDER BY lo_us)").alias("lo_us"),
+            f.expr(f"percentile_disc({_WRONG}) WITHIN GROUP (ORDER BY hi_us)").alias("hi_us"),
+        ).alias("of_most"),
+    )
+    contradict = f.col("of_all.lo_us") > f.col("of_all.hi_us")
+    narrowest = f.when(contradict, f.col("of_most")).otherwise(f.col("of_all"))
+    return bounds.select(
+        *BOOT_KEY, narrowest["lo_us"].alias("error_lo_us"), narrowest["hi_us"].alias("error_hi_us")
+    )
 
-    early_ms is the least delay between the fleet's first sight of an epoch and the boot's: in that case the
-    boot was as fast as the first, so the delay is its clock's error. Sights that are earlier than the median
-    by more than the interval can't come from a constant clock error, and are ignored.
+
+def _sights_after_looks(read: Read) -> DataFrame:
+    """Returns the first sight of each epoch by each boot, seen_us, and asked_us, when it asked the last time
+    before; null for the first epoch that it sees of a partition, which may be old.
     """
-    intervals = boots(read).select(*BOOT_KEY, interval_us().alias("interval_us"))
+    at_us = f.unix_micros("observed_at")
+    # An answer may show less than what was true when it came, but not than when it was asked for.
+    refreshes = read(SILVER_REFRESHES).where(f.col("duration_us").between(0, _LONGEST_LOOK_US))
+    looks = refreshes.select(*BOOT_KEY, at_us.alias("seen_us"), (at_us - f.col("duration_us")).alias("asked"))
     sights = read(SILVER_EPOCH_SIGHTS).select(
         *_EPOCH_KEY, *BOOT_KEY, f.unix_micros("first_seen").alias("seen_us")
     )
+    before = Window.partitionBy(*BOOT_KEY).orderBy("seen_us").rangeBetween(Window.unboundedPreceding, -1)
     lowest = f.min("leader_epoch").over(Window.partitionBy(*PARTITION_KEY, *BOOT_KEY))
-    new = (
-        sights.select("*", lowest.alias("lowest"))
-        .where(f.col("leader_epoch") > f.col("lowest"))
-        .join(intervals, [*BOOT_KEY])
-        .select("*", (f.col("seen_us") - f.col("interval_us")).alias("earliest_us"))
+    return (
+        sights.unionByName(looks, allowMissingColumns=True)
+        .select("*", f.max("asked").over(before).alias("asked_before"))
+        .where(f.col("leader_epoch").isNotNull())
+        .select("*", lowest.alias("lowest"))
+        .withColumn("asked_us", f.when(f.col("leader_epoch") > f.col("lowest"), f.col("asked_before")))
+        .drop("asked", "asked_before", "lowest")
     )
 
-    def could_be(seen_us: Column) -> Column:
-        """Returns whether the sight is not that of a clock that is behind."""
-        return seen_us >= f.col("fleet_earliest_us") - CLOCK_SUSPECT_MS * 1_000
 
-    fleet = (
-        new.groupBy(*_EPOCH_KEY)
+def _begun(sights: DataFrame) -> DataFrame:
+    """Returns the epochs with begun_lo_us and begun_hi_us: when most of the boots say that it began."""
+    looked = sights.where(f.col("asked_us").isNotNull())
+    ends = looked.select(
+        *_EPOCH_KEY,
+        f.inline(
+            f.array(
+                f.struct(f.col("asked_us").alias("at_us"), f.lit(1).alias("step")),
+                f.struct(f.col("seen_us").alias("at_us"), f.lit(-1).alias("step")),
+            )
+        ),
+    )
+    in_order = Window.partitionBy(*_EPOCH_KEY).orderBy("at_us", f.desc("step"))
+    up_to_here = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    begins = ends.select(
+        *_EPOCH_KEY,
+        "step",
+        f.sum("step").over(up_to_here).alias("agree"),
+        (-f.col("at_us")).alias("minus_lo_us"),
+        f.lead("at_us").over(in_order).alias("hi_us"),
+    ).where("step = 1")
+    return (
+        begins.groupBy(*_EPOCH_KEY)
         .agg(
-            f.size(f.collect_set("sidecar_id")).alias("sidecars"),
-            f.median("seen_us").alias("fleet_us"),
-            f.median("earliest_us").alias("fleet_earliest_us"),
-            f.collect_list("seen_us").alias("all_seen_us"),
+            f.count("*").alias("boots"),
+            f.max(f.struct("agree", "minus_lo_us")).alias("earliest"),
+            f.max(f.struct("agree", "hi_us")).alias("latest"),
         )
-        .where(f.col("sidecars") >= LEAST_SIDECARS)
-        .select("*", f.array_min(f.filter("all_seen_us", could_be)).alias("first_us"))
+        .where(f.col("earliest.agree") >= LEAST_BOOTS)
+        .where(f.col("earliest.agree") * 2 > f.col("boots"))
+        .select(
+            *_EPOCH_KEY,
+            (-f.col("earliest.minus_lo_us")).alias("begun_lo_us"),
+            f.col("latest.hi_us").alias("begun_hi_us"),
+        )
     )
-    compared = new.join(fleet, [*_EPOCH_KEY]).select(
-        *BOOT_KEY,
-        (f.col("earliest_us") - f.col("fleet_us")).alias("ahead_us"),
-        (f.col("seen_us") - f.col("fleet_earliest_us")).alias("behind_us"),
-        (f.col("seen_us") - f.col("first_us")).alias("early_us"),
-        "interval_us",
-    )
-    # A delayed sidecar saw some epochs late and others on time; with a clock that is ahead, all are late.
-    ahead_us = f.expr(f"percentile_disc({_ON_TIME}) WITHIN GROUP (ORDER BY ahead_us)")
-    offset_us = f.greatest(ahead_us, f.lit(0)) + f.least(f.median("behind_us"), f.lit(0))
-    of_boots = compared.groupBy(*BOOT_KEY).agg(
-        f.floor(offset_us / 1_000).alias("clock_offset_ms"),
-        (f.median("early_us") - f.max("interval_us")).alias("least_us"),
-        f.collect_list("early_us").alias("all_early_us"),
-    )
-    constant = f.filter("all_early_us", lambda early_us: early_us >= f.col("least_us"))
-    early_ms = f.floor(f.array_min(constant) / 1_000).alias("early_ms")
-    return of_boots.select(*BOOT_KEY, "clock_offset_ms", early_ms)
 
 
 def with_clocks_judged(known: DataFrame) -> DataFrame:
-    """Adds is_clock_suspect, is_left_out and clock_shift_ms to boots with clock_offset_ms and early_ms.
+    """Adds clock_offset_ms, is_clock_suspect, is_left_out, clock_shift_ms and its error to boots with bounds.
 
     Also leaves out a boot that can't be compared if another boot of its sidecar is left out: same clock.
     """
-    suspect = f.coalesce(f.abs("clock_offset_ms") > CLOCK_SUSPECT_MS, f.lit(False))
+    lo, hi = f.col("error_lo_us"), f.col("error_hi_us")
+    middle_us = f.coalesce((lo + hi) / 2, hi)
+    steady_us = f.greatest(lo, f.lit(0)) + f.least(hi, f.lit(0))
+    is_unbound = hi.isNull() | (lo.isNull() & (hi >= 0))
+    bound_us = f.when(is_unbound, None).when(lo > hi, middle_us).otherwise(steady_us)
+    most_us = CLOCK_SUSPECT_MS * 1_000
+    moved_us = f.unix_micros("began_hi") - f.unix_micros("began_lo")
+    has_moved = f.coalesce(moved_us > most_us, f.lit(False))
+    offset_us = f.when(has_moved, f.greatest(f.abs(bound_us), moved_us)).otherwise(bound_us)
+    is_wrong = (f.abs(bound_us) > most_us) | (lo > hi + most_us)
+    suspect = f.coalesce(is_wrong, f.lit(False)) | has_moved
     cluster, sidecar = Window.partitionBy("cluster_id"), Window.partitionBy("sidecar_id")
-    is_few = f.count_if("is_clock_suspect").over(cluster) * 2 < f.count("clock_offset_ms").over(cluster)
-    of_suspects = f.when(f.col("is_suspect_of_few"), f.struct("last_event", "boot_id", "early_ms"))
-    of_sidecar = f.max(of_suspects).over(sidecar)["early_ms"]
-    is_unknown = f.col("clock_offset_ms").isNull() & f.col("early_of_sidecar").isNotNull()
-    shift_ms = f.when(f.col("is_suspect_of_few"), f.col("early_ms")).otherwise(f.col("early_of_sidecar"))
+    is_compared = f.col("clock_offset_ms").isNotNull() | f.col("is_clock_suspect")
+    is_few = f.count_if("is_clock_suspect").over(cluster) * 2 < f.count_if(is_compared).over(cluster)
+    of_suspects = f.when(
+        f.col("is_suspect_of_few"), f.struct("last_event", "boot_id", "middle_ms", "error_ms")
+    )
+    of_sidecar = f.max(of_suspects).over(sidecar)
+    is_unknown = ~is_compared & f.col("of_sidecar").isNotNull()
+    error_us = f.greatest(f.abs(hi - lo) / 2, moved_us, f.lit(0))
+
+    def of_left_out(name: str) -> Column:
+        own = f.when(f.col("is_suspect_of_few"), f.col(name)).otherwise(f.col(f"of_sidecar.{name}"))
+        return f.when(f.col("is_left_out"), own)
+
     return (
-        known.select("*", suspect.alias("is_clock_suspect"))
+        known.select(
+            "*",
+            f.floor(offset_us / 1_000).alias("clock_offset_ms"),
+            f.coalesce(f.floor(middle_us / 1_000), f.lit(0)).alias("middle_ms"),
+            f.ceil(f.when(lo.isNull(), None).otherwise(error_us) / 1_000).alias("error_ms"),
+            suspect.alias("is_clock_suspect"),
+        )
         .select("*", (f.col("is_clock_suspect") & is_few).alias("is_suspect_of_few"))
-        .select("*", of_sidecar.alias("early_of_sidecar"))
+        .select("*", of_sidecar.alias("of_sidecar"))
         .select("*", (f.col("is_suspect_of_few") | is_unknown).alias("is_left_out"))
-        .select("*", f.when(f.col("is_left_out"), shift_ms).alias("clock_shift_ms"))
+        .select(
+            "*",
+            of_left_out("middle_ms").alias("clock_shift_ms"),
+            of_left_out("error_ms").alias("clock_shift_error_ms"),
+        )
     )
 
 
@@ -155,14 +224,25 @@ def with_clocks_judged(known: DataFrame) -> DataFrame:
 
 
 def left_out(read: Read) -> DataFrame:
-    """Returns sidecar_id, boot_id, clock_shift_ms of the boots left out: few, in most fleets none."""
+    """Returns sidecar_id, boot_id, clock_shift_ms and clock_shift_error_ms of the boots left out: few, in
+    most fleets none.
+    """
     quality = read(GOLD_DATA_QUALITY).where("is_left_out")
-    return f.broadcast(quality.select(*BOOT_KEY, "clock_shift_ms"))
+    return f.broadcast(quality.select(*BOOT_KEY, "clock_shift_ms", "clock_shift_error_ms"))
 
 
 def believed(read: Read, rows: DataFrame) -> DataFrame:
     """Returns the rows without those of boots left out. If there are none, Spark omits the join."""
     return rows.join(left_out(read), [*BOOT_KEY], "left_anti")
+
+
+def known(read: Read, rows: DataFrame, *times: str) -> DataFrame:
+    """Returns the rows of all boots whose clocks are right or known to KNOWN_TO_MS, with corrected times."""
+    is_known = f.coalesce(f.col("clock_shift_error_ms") <= KNOWN_TO_MS, f.lit(False))
+    joined = rows.join(left_out(read), [*BOOT_KEY], "left")
+    kept = joined.where(f.col("clock_shift_ms").isNull() | is_known)
+    right = {time: _less_shift(f.col(time)) for time in times}
+    return kept.withColumns(right).drop("clock_shift_ms", "clock_shift_error_ms")
 
 
 def set_right(read: Read, rows: DataFrame, *times: str) -> DataFrame:
@@ -172,7 +252,7 @@ def set_right(read: Read, rows: DataFrame, *times: str) -> DataFrame:
     right = {time: _less_shift(f.col(time)) for time in times}
     is_believed = {"is_time_believed": f.col("clock_shift_ms").isNull()}
     joined = rows.join(left_out(read), [*BOOT_KEY], "left")
-    return joined.withColumns(right | is_believed).drop("clock_shift_ms")
+    return joined.withColumns(right | is_believed).drop("clock_shift_ms", "clock_shift_error_ms")
 
 
 def believed_epochs(read: Read) -> DataFrame:

@@ -4,15 +4,9 @@
     dropped_reported   lines that it reports as dropped because its queue was full
     is_silent          the last boot of its sidecar, without events for SILENT_AFTER_S. A sidecar that was
                        stopped for good is silent, too: the data does not show the difference
-    clock_offset_ms    how much later (below 0: earlier) than the fleet it saw new epochs, beyond what refresh
-                       intervals explain: later than that in three of four cases, or earlier in the median.
-                       A clock that is ahead looks like a sidecar that is always delayed; earlier sights can
-                       only come from a clock that is behind
+    clock_offset_ms    the least error of its clock that explains when it saw leader epochs: above 0 it is
+                       ahead, 0 if it may be right; of a clock that was stepped by how much it moved
     is_left_out        no table compares its times with those of others (clocks.py)
-
-Only epochs that began while the boot followed the partition count for its clock: those it sees at start may
-be old. With a refresh interval of five minutes an epoch may be seen five minutes late. So being late by up to
-its own interval, or early by up to the interval of the others, proves nothing about a clock.
 
 Made from silver only and before all other gold tables, which leave out the boots that it marks.
 
@@ -26,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.gold.clocks import boots, clock_offsets, with_clocks_judged
+from pipeline.gold.clocks import boots, clock_bounds, with_clocks_judged
 from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
 from pipeline.tables import BRONZE_REJECTS, SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS, SILVER_SEQS
 
@@ -62,7 +56,7 @@ def data_quality(read: Read) -> DataFrame:
     known = (
         boots(read)
         .join(received, [*BOOT_KEY], "left")
-        .join(clock_offsets(read), [*BOOT_KEY], "left")
+        .join(clock_bounds(read), [*BOOT_KEY], "left")
         .join(_epoch_conflicts(read), [*BOOT_KEY], "left")
     )
     none = f.lit(0).cast("bigint")
@@ -82,18 +76,14 @@ def data_quality(read: Read) -> DataFrame:
         "is_clock_suspect",
         "is_left_out",
         "clock_shift_ms",
+        "clock_shift_error_ms",
         f.coalesce("epoch_conflicts", none).alias("epoch_conflicts"),
     )
 
 
 def _with_silence(known: DataFrame) -> DataFrame:
-    """Adds is_silent. Boots that are left out do not determine the current time.
-
-    Corrects a clock that is behind, or its sidecar would always seem silent. Does not correct one that seems
-    ahead, because that sidecar may be late instead.
-    """
-    behind_ms = f.least(f.coalesce("clock_shift_ms", f.lit(0)), f.lit(0))
-    last_ms = f.unix_millis("last_event") - behind_ms
+    """Adds is_silent. Boots that are left out do not determine the current time, and are corrected."""
+    last_ms = f.unix_millis("last_event") - f.coalesce("clock_shift_ms", f.lit(0))
     now_ms = f.coalesce(f.max(f.when(~f.col("is_left_out"), f.col("last_ms"))), f.max("last_ms"))
     heard = known.select("*", last_ms.alias("last_ms"))
     later = Window.partitionBy("sidecar_id").orderBy("first_event", "boot_id")

@@ -6,8 +6,9 @@ since. A boot has reached an epoch when it sees it or a later one. A boot that h
 event is censored: it waited at least that long. Leaving it out would make the fleet look fresher than it is,
 the more so the longer sidecars wait.
 
-A boot whose clock is known to be wrong is never the first to see an epoch (clocks.py): with a clock that is
-behind, all others would seem late. Its own times are corrected. Epochs that only such boots saw are left out.
+A boot whose clock is wrong is never the first to see an epoch (clocks.py): with a clock that is behind, all
+others would seem late. Its own times are corrected if its error is known well enough, else it has no rows.
+Epochs that only such boots saw are left out.
 
 Computation: each epoch is joined to the boots that followed its partition. These pairs and the sights are
 ordered by epoch for each boot, with minimum and maximum over the earlier and later rows. A partition with
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.gold.clocks import believed_epochs, boots, set_right
+from pipeline.gold.clocks import believed_epochs, boots, known
 from pipeline.gold.read import ms_between
 from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
 from pipeline.tables import (
@@ -47,7 +48,7 @@ _ROUNDING: Final = 1e-9
 
 def staleness(read: Read) -> DataFrame:
     """Returns gold_staleness."""
-    lives = set_right(read, boots(read), "last_event").select(
+    lives = known(read, boots(read), "last_event").select(
         *BOOT_KEY, "service", "last_event", "metadata_max_age_ms"
     )
     until = f.coalesce("reached_at", "last_event")
@@ -80,7 +81,7 @@ def staleness(read: Read) -> DataFrame:
 
 def _at_risk(read: Read, lives: DataFrame) -> DataFrame:
     """Returns epochs and boots with reached_at, and last_below: when the boot last saw an earlier epoch."""
-    seen = set_right(read, read(SILVER_EPOCH_SIGHTS), "first_seen", "last_seen")
+    seen = known(read, read(SILVER_EPOCH_SIGHTS), "first_seen", "last_seen")
     sights = seen.select(*_FOLLOWER, "leader_epoch", "first_seen", "last_seen")
     pairs = _pairs(read, sights, lives)
     facts = sights.unionByName(pairs, allowMissingColumns=True)
@@ -125,7 +126,7 @@ def _pairs(read: Read, sights: DataFrame, lives: DataFrame) -> DataFrame:
 
 def _ends_of_boots(read: Read) -> DataFrame:
     return (
-        set_right(read, read(SILVER_TOPIC_ENDS), "observed_at")
+        known(read, read(SILVER_TOPIC_ENDS), "observed_at")
         .groupBy("cluster_id", "topic_key", *BOOT_KEY)
         .agg(f.collect_set("observed_at").alias("ends"))
     )

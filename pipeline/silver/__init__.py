@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from pipeline.silver.partitions import EPOCH_SIGHTS, ISR_OBS, LEADER_EPOCHS, TOPIC_ENDS
-from pipeline.silver.sidecars import PRODUCE_WINDOWS, SEQS, SIDECARS
+from pipeline.silver.sidecars import PRODUCE_WINDOWS, REFRESHES, SEQS, SIDECARS
 from pipeline.silver.silver_table import Merge, SilverTable
 
 SILVER: Final[tuple[SilverTable, ...]] = (
@@ -18,6 +18,7 @@ SILVER: Final[tuple[SilverTable, ...]] = (
     TOPIC_ENDS,
     PRODUCE_WINDOWS,
     SIDECARS,
+    REFRESHES,
     SEQS,
 )
 

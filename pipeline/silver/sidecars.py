@@ -1,6 +1,10 @@
 """The silver tables of sidecars: their boots, the lines that arrived, and produce windows.
 
-silver_sidecars           first and last time of a boot, and what it reported about itself
+silver_sidecars           first and last time of a boot, and what it reported about itself. began_lo and
+                          began_hi are its start, each heartbeat's time less its uptime: equal if its clock is
+                          steady
+silver_refreshes          when a boot looked at its partitions, changed or not, for clocks. A refresh for a
+                          missing topic looks at that topic only
 silver_seqs               a bit for each line that arrived. Lines are numbered from 1, so a missing one was
                           dropped by the sidecar, was lost, or has not arrived yet
 silver_produce_windows    counts cannot be merged, so each window is kept once, by its boot and the number of
@@ -13,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
-from pipeline.event_v1 import WINDOW
+from pipeline.event_v1 import REFRESH, WINDOW
 from pipeline.silver.silver_table import BOOT_KEY, NOBODY, Merge, SilverTable, cluster_id, of_type, service
-from pipeline.tables import SILVER_PRODUCE_WINDOWS, SILVER_SEQS, SILVER_SIDECARS
+from pipeline.tables import SILVER_PRODUCE_WINDOWS, SILVER_REFRESHES, SILVER_SEQS, SILVER_SIDECARS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
 #: Lines that share a row of silver_seqs: the bits of a BIGINT, which Spark can merge without sorting.
 LINES_OF_A_BUCKET: Final = 64
 _BITS_OF_A_BUCKET: Final = 6
+#: Thirty years.
+_LONGEST_UPTIME_MS: Final = 10**12
+#: The reason of a refresh that asks for one topic.
+_OF_ONE_TOPIC: Final = "topic_missing"
 
 _NUMBERS: Final[Mapping[str, Merge]] = {
     "first_event": Merge.MIN,
@@ -33,6 +41,8 @@ _NUMBERS: Final[Mapping[str, Merge]] = {
     "max_seq": Merge.MAX,
     "dropped": Merge.MAX,
     "metadata_max_age_ms": Merge.MAX,
+    "began_lo": Merge.MIN,
+    "began_hi": Merge.MAX,
 }
 _SIDECAR_KEY: Final = ("cluster_id", *BOOT_KEY)
 
@@ -76,6 +86,9 @@ PRODUCE_WINDOWS: Final = SilverTable(
 
 def _sidecars(events: DataFrame) -> DataFrame:
     """Groups by service and version too: Spark hashes for a minimum of numbers, but sorts for texts."""
+    # Null beyond it: nothing is subtracted that could lead out of the range of times.
+    uptime_us = f.when(f.col("uptime_ms").between(0, _LONGEST_UPTIME_MS), f.col("uptime_ms") * 1_000)
+    began = f.timestamp_micros(f.unix_micros("observed_at") - uptime_us)
     reported = events.select(
         cluster_id(),
         *BOOT_KEY,
@@ -86,9 +99,16 @@ def _sidecars(events: DataFrame) -> DataFrame:
         f.col("seq").alias("max_seq"),
         "dropped",
         "metadata_max_age_ms",
+        began.alias("began_lo"),
+        began.alias("began_hi"),
     )
     numbers = [merge.aggregate(name).alias(name) for name, merge in _NUMBERS.items()]
     return reported.groupBy(*_SIDECAR_KEY, "service", "version").agg(*numbers)
+
+
+def _refreshes(events: DataFrame) -> DataFrame:
+    looked = of_type(events, REFRESH).where((f.col("outcome") == "ok") & (f.col("reason") != _OF_ONE_TOPIC))
+    return looked.select(*BOOT_KEY, "observed_at", "duration_us")
 
 
 def _lines(events: DataFrame) -> DataFrame:
@@ -106,6 +126,13 @@ SIDECARS: Final = SilverTable(
     keys=_SIDECAR_KEY,
     rows=_sidecars,
     merges={"service": Merge.MIN, "version": Merge.MAX, **_NUMBERS},
+)
+
+REFRESHES: Final = SilverTable(
+    SILVER_REFRESHES,
+    keys=(*BOOT_KEY, "observed_at"),
+    rows=_refreshes,
+    merges={"duration_us": Merge.MAX},
 )
 
 SEQS: Final = SilverTable(SILVER_SEQS, keys=(*BOOT_KEY, "bucket"), rows=_lines, merges={"bitmap": Merge.OR})

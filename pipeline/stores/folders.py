@@ -14,6 +14,7 @@ Reading the mark needs no Spark: the report reads Parquet without it and looks a
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,15 +127,27 @@ class Folders:
             raise StoreError(f"{path} can't be renamed to {to}: see whether something else writes there.")
 
     def read_json(self, path: str) -> dict[str, Any] | None:
-        """Returns the object in a small file; None if the file does not exist."""
-        if not self.exists(path):
-            return None
-        text = self._call("read", path, self._text)
-        return dict(read_json_object(path, text))
+        """Returns the object in a small file; None if the file does not exist.
+
+        A driver killed between the two renames of `write_json` leaves the whole file beside its place.
+        """
+        if self.exists(path):
+            return dict(read_json_object(path, self._call("read", path, self._text)))
+        beside = _beside(path)
+        if self.exists(beside):
+            # Only half of it, if the driver was killed while it wrote.
+            with suppress(StoreError):
+                return dict(read_json_object(beside, self._call("read", beside, self._text)))
+        return None
+
+    def delete_json(self, path: str) -> None:
+        """Deletes a small file, and what a killed driver left beside it; nothing if there is none."""
+        self.delete(_beside(path))
+        self.delete(path)
 
     def write_json(self, path: str, says: dict[str, Any]) -> None:
-        """Writes a small file as a whole or not at all."""
-        beside = f"{path}.new"
+        """Writes a small file as a whole or not at all; an existing one is then replaced or unchanged."""
+        beside = _beside(path)
         stream = self._call("written", beside, lambda fs, at: fs.create(at, True))
         try:
             stream.write(bytearray(json.dumps(says, indent=1).encode() + b"\n"))
@@ -162,3 +175,8 @@ class Folders:
             raise StoreError(
                 f"{path} can't be {done}: {cause.getMessage() or cause.getClass().getName()}."
             ) from e
+
+
+def _beside(path: str) -> str:
+    """Returns where a small file is written before it is renamed to its place."""
+    return f"{path}.new"

@@ -5,10 +5,12 @@ Parquet needs only Spark, and every tool reads it:
     <out>/bronze_events/batch=files-1f0c93aa-12/part-….parquet     a batch, replaced if it is repeated
     <out>/gold_churn/part-….parquet                                replaced as a whole
     <out>/.gold_churn.new, <out>/.gold_churn.old                   temporary; Spark skips dot names
+    <out>/_exchange.json                                           which batch `.bronze_events.new` replaces
 
 A table is written to another folder and then renamed. A reader sees the old table or the new one, except in
 the instant between two renames. A Parquet file cannot be changed, so `merge` writes the whole table again,
-and it is better to compute silver again from bronze.
+and it is better to compute silver again from bronze. A batch of bronze from which rows are removed is the
+only copy: once the new one is whole, `_exchange.json` names it, and whoever opens the store next finishes.
 
 Delta merges a batch into silver in place, and readers see whole versions. A table's log identifies a batch
 of bronze by the query's name and the batch's number (Delta's txnAppId and txnVersion). They are options of
@@ -107,6 +109,10 @@ class DeltaStore:
             .save(self._folder(table))
         )
 
+    def remove(self, table: str, which: str) -> None:
+        path = self._folder(table).replace("`", "``")
+        self._spark.sql(f"DELETE FROM delta.`{path}` WHERE {which}")  # noqa: S608 - no text as it was typed
+
     def _folder(self, table: str) -> str:
         return f"{self.out}/{table}"
 
@@ -121,6 +127,7 @@ class ParquetStore:
         self.out = out
         self._spark = spark
         self._folders = Folders(spark)
+        self._exchange = f"{out}/_exchange.json"
 
     def __repr__(self) -> str:
         return f"<ParquetStore {self.out}>"
@@ -153,6 +160,27 @@ class ParquetStore:
     def replace(self, table: str, rows: DataFrame) -> None:
         self._write(table, rows, self._folder(table))
 
+    def remove(self, table: str, which: str) -> None:
+        files = self.read(table).where(which).select("_metadata.file_path").distinct().collect()
+        new = f"{self.out}/.{table}.new"
+        for batch in sorted({row["file_path"].rsplit("/", 2)[1] for row in files}):
+            to = f"{self._folder(table)}/{batch}"
+            rows = self._spark.read.parquet(to)
+            rows.where(f"NOT coalesce({which}, false)").write.mode("overwrite").parquet(new)
+            self._folders.write_json(self._exchange, {"new": f".{table}.new", "to": f"{table}/{batch}"})
+            self.finish_exchange()
+
+    def finish_exchange(self) -> None:
+        """Puts a batch without its removed rows in the place of the old one, which nothing else has."""
+        exchange = self._folders.read_json(self._exchange)
+        if exchange is None:
+            return
+        new = f"{self.out}/{exchange['new']}"
+        # Written last. An object store that was interrupted while it renamed has copied everything before.
+        if self._folders.exists(f"{new}/_SUCCESS"):
+            self._folders.move(new, f"{self.out}/{exchange['to']}")
+        self._folders.delete_json(self._exchange)
+
     def _write(self, table: str, rows: DataFrame, to: str) -> None:
         new, old = f"{self.out}/.{table}.new", f"{self.out}/.{table}.old"
         rows.write.mode("overwrite").parquet(new)
@@ -183,4 +211,6 @@ def open_store(spark: SparkSession, out: str, kind: str = PARQUET, *, to_write: 
     if mark is None:
         folders.make(out)
         folders.write_json(f"{out}/{MARK}", mark_of(kind))
+    if to_write and isinstance(store, ParquetStore):
+        store.finish_exchange()
     return store

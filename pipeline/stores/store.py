@@ -79,3 +79,7 @@ class Store(Protocol):
     def replace(self, table: str, rows: DataFrame) -> None:
         """Replaces all rows; readers see the old rows or the new ones."""
         ...
+
+    def remove(self, table: str, which: str) -> None:
+        """Removes the rows for which this SQL is true from a table of bronze; the others are never lost."""
+        ...

@@ -32,7 +32,7 @@ from service.wire.errors import Problem, ProblemError, error_item, problem_of, p
 from service.wire.long_answers import Slices, joined
 from service.wire.media_type import check_media_type
 from service.wire.payload import DECODERS, Format
-from service.wire.responses import of_long
+from service.wire.responses import FRESH, of_long
 from service.wire.responses import problems as problem_responses
 from service.wire.schemas import check_query
 from service.wire.strict_json import MAX_INT32, SEARCHED_BYTES, BodyError, compact, misfit, refuse_unfit
@@ -144,8 +144,9 @@ class LeadersRoute:
         router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
         router.post(
             "/v1/leaders",
+            operation_id="lookUpLeaders",
             response_model=LeadersAnswer,
-            responses=problem_responses(400, 408, 412, 413, 415, 422, 429, 503),
+            responses=FRESH | problem_responses(400, 408, 412, 413, 415, 422, 429, 503),
             openapi_extra=_BODY,
         )(self.leaders)
         return router

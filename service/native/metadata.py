@@ -39,10 +39,16 @@ from service.wire.errors import ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers
 from service.wire.long_answers import Slices
 from service.wire.payload import bytes_of_plain
-from service.wire.responses import of_json, of_long, of_prepared, problems
+from service.wire.responses import FRESH, of_json, of_long, of_prepared, problems
 from service.wire.schemas import Int32, WaitQuery, check_query
 
 PartitionPath = Annotated[Int32, Path()]
+_KEY_HEADER = {
+    "name": "Pilotfish-Key",
+    "in": "header",
+    "description": "The key, if it must not appear in logs.",
+    "schema": {"type": "string"},
+}
 _COMMON = problems(400, 404, 412, 422, 429, 503)
 
 
@@ -68,26 +74,50 @@ class MetadataRoutes:
 
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""
-        router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
-        router.get("/v1/cluster", response_model=ClusterAnswer, responses=problems(412, 422, 429, 503))(
-            self.cluster
-        )
+        router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)], responses=FRESH)
+        router.get(
+            "/v1/cluster",
+            operation_id="getCluster",
+            response_model=ClusterAnswer,
+            responses=problems(412, 422, 429, 503),
+        )(self.cluster)
         router.get(
             "/v1/brokers/{broker_id}",
+            operation_id="getBroker",
             response_model=BrokerAnswer,
             responses=problems(404, 412, 422, 429, 503),
         )(self.broker)
-        router.get("/v1/topics", response_model=TopicsAnswer, responses=problems(422, 503))(self.topics)
-        router.get("/v1/topics/{topic}", response_model=TopicAnswer, responses=_COMMON)(self.topic)
-        router.get("/v1/topics/{topic}/partitions/{partition}", response_model=Partition, responses=_COMMON)(
-            self.partition
-        )
         router.get(
+            "/v1/topics",
+            operation_id="listTopics",
+            response_model=TopicsAnswer,
+            responses=problems(422, 503),
+        )(self.topics)
+        router.get(
+            "/v1/topics/{topic}", operation_id="getTopic", response_model=TopicAnswer, responses=_COMMON
+        )(self.topic)
+        router.get(
+            "/v1/topics/{topic}/partitions/{partition}",
+            operation_id="getPartition",
+            response_model=Partition,
+            responses=_COMMON,
+        )(self.partition)
+        router.get(
+            "/v1/topics/{topic}/leader",
+            operation_id="lookUpLeader",
+            response_model=LeaderAnswer,
+            responses=_COMMON,
+            openapi_extra={"parameters": [_KEY_HEADER]},
+        )(self.leader)
+        # Not kept, so without the headers of freshness.
+        asked = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
+        asked.get(
             "/v1/topics/{topic}/partitions/{partition}/offsets",
+            operation_id="getOffsets",
             response_model=OffsetsAnswer,
             responses=problems(400, 404, 422, 429, 500, 503),
         )(self.offsets)
-        router.get("/v1/topics/{topic}/leader", response_model=LeaderAnswer, responses=_COMMON)(self.leader)
+        router.routes.extend(asked.routes)
         return router
 
     async def cluster(self, request: Request, query: Annotated[LookupQuery, Query()]) -> Response:

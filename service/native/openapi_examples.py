@@ -1,4 +1,4 @@
-"""Examples for the OpenAPI document: each call's successful answer, and each refusal.
+"""Examples for the OpenAPI document, of each answer and each refusal; links between the calls.
 
 A test validates each against its schema. Pure.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from service.wire.reasons import reason_of
+from service.wire.errors import Problem
 
 _BROKER: Final = {"id": 1, "host": "broker-1.kafka", "port": 9092, "rack": "a"}
 _LEADER: Final = {"topic": "orders", "partition": 3, "leader": _BROKER, "leader_epoch": 7}
@@ -34,6 +34,8 @@ _FAILED: Final = {
     }
 }
 _RECEIPT: Final = {"partition": 3, "offset": 7, "timestamp": 1767258000000}
+_ALL: Final = {"topic": "orders", "results": [_RECEIPT]}
+_UNACKNOWLEDGED: Final = {"topic": "orders", "results": [{**_RECEIPT, "offset": None}]}
 _SOME: Final = {"topic": "orders", "results": [_RECEIPT, _FAILED]}
 _SOME_OF_MANY: Final = {"results": [{"topic": "orders", **_RECEIPT}, {"topic": "audit", **_FAILED}]}
 _SPOOLED: Final = {
@@ -229,7 +231,23 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
     ("post", "/v1/spool/requeue", "200"): {"requeued": 288},
     ("post", "/v1/metadata/refresh", "200"): {"version": _VERSION, "waited_ms": 12},
     ("get", "/v1/status", "200"): _STATUS,
-    ("get", "/v1/watch", "200"): {
+    ("get", "/v1/watch/snapshot", "200"): {
+        "version": "5f2c9a10-7",
+        "metadata_version": _VERSION,
+        "refreshed_at": "2026-01-01T09:00:00.000Z",
+        "cluster_id": "5L6g3nShT-eMCtK--X86sw",
+        "brokers": [_BROKER],
+        "topics": [
+            {
+                "name": "orders",
+                "id": _ID,
+                "internal": False,
+                "partitions": [{**_PARTITION, "leader": 1}],
+            }
+        ],
+        "errors": [],
+    },
+    ("get", "/v1/watch/changes", "200"): {
         "version": "5f2c9a10-8",
         "reset": False,
         "changes": [
@@ -240,11 +258,16 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
             }
         ],
     },
-    ("post", "/v1/topics/{topic}/records", "202"): _SPOOLED,
+    ("post", "/v1/topics/{topic}/records", "200"): _ALL,
+    ("post", "/v1/topics/{topic}/records", "202"): _UNACKNOWLEDGED,
+    ("post", "/v1/topics/{topic}/records/bytes", "200"): _ALL,
+    ("post", "/v1/topics/{topic}/records/bytes", "202"): _UNACKNOWLEDGED,
+    ("post", "/v1/topics/{topic}/records/spool", "202"): _SPOOLED,
     ("post", "/v1/topics/{topic}/records", "207"): _SOME,
     ("get", "/v1/topics/{topic}/partitions/{partition}/offsets", "200"): _OFFSETS,
     ("get", "/topics/{topic}/partitions/{partition}/offsets", "200"): _OFFSETS,
-    ("post", "/v1/records", "202"): {name: of for name, of in _SPOOLED.items() if name != "topic"},
+    ("post", "/v1/records", "200"): {"results": [{"topic": "orders", **_RECEIPT}]},
+    ("post", "/v1/records", "202"): {"results": [{"topic": "orders", **_RECEIPT, "offset": None}]},
     ("post", "/v1/records", "207"): _SOME_OF_MANY,
     ("get", "/topics", "200"): ["orders", "payments"],
     ("get", "/topics/{topic}", "200"): {
@@ -257,8 +280,10 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
     ("get", "/topics/{topic}/partitions/{partition}", "200"): _PARTITION_V2,
     ("post", "/topics/{topic}/partitions/{partition}", "200"): _PRODUCED_V2,
     ("get", "/brokers", "200"): {"brokers": [1, 2, 3]},
-    ("post", "/cloudevents/{topic}", "202"): {"topic": "orders", "results": [_RECEIPT]},
-    ("post", "/cloudevents/{topic}", "207"): _SOME,
+    ("post", "/cloudevents/{topic}", "202"): _ALL,
+    ("post", "/cloudevents/{topic}/binary", "202"): _ALL,
+    ("post", "/cloudevents/{topic}/batch", "202"): _ALL,
+    ("post", "/cloudevents/{topic}/batch", "207"): _SOME,
     ("get", "/v1.0/metadata", "200"): {
         "id": "pilotfish",
         "runtimeVersion": "0.1.0",
@@ -280,9 +305,76 @@ BODIES: Final[Mapping[tuple[str, str], object]] = {
     },
 }
 
-_MISSING: Final = {"kafka_error": "UNKNOWN_TOPIC_OR_PARTITION", "code": 3, "retriable": True}
-_LATE: Final = {"kafka_error": "REQUEST_TIMED_OUT", "code": 7, "retriable": True}
-_PROBLEMS: Final[Mapping[int, Mapping[str, object]]] = {
+#: Which operations an answer leads to: by operation and status, the target with its parameters.
+LINKS: Final[Mapping[str, Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]]]] = {
+    "getCluster": {"200": {"broker": ("getBroker", {"broker_id": "$response.body#/brokers/0/id"})}},
+    "listTopics": {
+        "200": {
+            "topic": ("getTopic", {"topic": "$response.body#/topics/0/name"}),
+            "records": ("produceRecords", {"topic": "$response.body#/topics/0/name"}),
+        }
+    },
+    "getTopic": {
+        "200": {
+            "partition": (
+                "getPartition",
+                {
+                    "topic": "$response.body#/name",
+                    "partition": "$response.body#/partitions/0/partition",
+                },
+            ),
+            "leader": (
+                "lookUpLeader",
+                {
+                    "topic": "$response.body#/name",
+                    "partition": "$response.body#/partitions/0/partition",
+                },
+            ),
+        }
+    },
+    "lookUpLeader": {"200": {"broker": ("getBroker", {"broker_id": "$response.body#/leader/id"})}},
+    "produceRecords": {
+        "200": {
+            "leader": (
+                "lookUpLeader",
+                {
+                    "topic": "$response.body#/topic",
+                    "partition": "$response.body#/results/0/partition",
+                },
+            )
+        }
+    },
+    "refreshMetadata": {"200": {"cluster": ("getCluster", {"min_version": "$response.body#/version"})}},
+    "getSnapshot": {
+        "200": {"changes": ("pollChanges", {"last_event_id": "$response.body#/version"})},
+    },
+    "pollChanges": {
+        "200": {"changes": ("pollChanges", {"last_event_id": "$response.body#/version"})},
+    },
+    "listClustersV3": {
+        "200": {"cluster": ("getClusterV3", {"cluster_id": "$response.body#/data/0/cluster_id"})}
+    },
+    "listTopicsV3": {
+        "200": {
+            "topic": (
+                "getTopicV3",
+                {
+                    "cluster_id": "$response.body#/data/0/cluster_id",
+                    "topic": "$response.body#/data/0/topic_name",
+                },
+            )
+        }
+    },
+    "listTopicsV2": {"200": {"topic": ("getTopicV2", {"topic": "$response.body#/0"})}},
+}
+
+_MISSING: Final[dict[str, Any]] = {
+    "kafka_error": "UNKNOWN_TOPIC_OR_PARTITION",
+    "code": 3,
+    "retriable": True,
+}
+_LATE: Final[dict[str, Any]] = {"kafka_error": "REQUEST_TIMED_OUT", "code": 7, "retriable": True}
+_PROBLEMS: Final[Mapping[int, dict[str, Any]]] = {
     400: {"detail": "records[3].key: bad base64", "place": "records[3].key"},
     401: {"detail": "a token is needed: Authorization: Bearer …"},
     403: {
@@ -310,20 +402,6 @@ _PROBLEMS: Final[Mapping[int, Mapping[str, object]]] = {
 }
 
 
-def problem(status: int, description: str) -> dict[str, object]:
-    """Returns a problem document of that status; without its own detail it uses the description."""
-    known = _PROBLEMS.get(status, {})
-    kafka_error, phase = known.get("kafka_error"), known.get("phase")
-    assert kafka_error is None or isinstance(kafka_error, str)
-    assert phase is None or isinstance(phase, str)
-    reason = reason_of(status, kafka_error, phase)
-    return {
-        "type": reason.uri,
-        "title": reason.title,
-        "status": status,
-        "detail": description,
-        "kafka_error": None,
-        "code": None,
-        "retriable": False,
-        **known,
-    }
+def problem(status: int, description: str) -> Problem:
+    """Returns a problem of that status; without its own detail it uses the description."""
+    return Problem(status, **{"detail": description, **_PROBLEMS.get(status, {})})

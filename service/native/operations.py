@@ -51,12 +51,18 @@ class OperationRoutes:
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""
         router = APIRouter(tags=["operations"], dependencies=[Depends(check_query)])
-        router.post("/v1/metadata/refresh", response_model=RefreshAnswer, responses=problems(422, 429, 503))(
-            self.refresh
-        )
-        router.get("/v1/status", response_model=StatusAnswer, responses=problems(422))(self.status)
+        router.post(
+            "/v1/metadata/refresh",
+            operation_id="refreshMetadata",
+            response_model=RefreshAnswer,
+            responses=problems(422, 429, 503),
+        )(self.refresh)
+        router.get(
+            "/v1/status", operation_id="getStatus", response_model=StatusAnswer, responses=problems(422)
+        )(self.status)
         router.post(
             "/v1/spool/requeue",
+            operation_id="requeueRecords",
             response_model=RequeueAnswer,
             responses=problems(400, 422, 429, 503, 504),
         )(self.requeue)

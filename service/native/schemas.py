@@ -6,7 +6,6 @@ keep both equal. Only the query models are used at run time.
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -136,70 +135,90 @@ class RefreshAnswer(BaseModel):
     waited_ms: int
 
 
-class ManySpooledAnswer(BaseModel):
+class SpooledAnswer(BaseModel):
+    topic: str
     spooled: int = Field(description="The number of spooled records: all records of the request.")
     first_sequence: int = Field(description="The number of the first of them; the others follow it.")
     last_sequence: int
     status: str = Field(description="Where to see the state of the spool.")
 
 
-class SpooledAnswer(ManySpooledAnswer):
-    topic: str
-
-
 # -- bodies parsed by msgspec, not by pydantic ---------------------------------------------------------------
 
 _FORMATS = [form.value for form in Format]
 
+_HEADER: dict[str, Any] = {
+    "title": "RecordHeader",
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["key", "value"],
+    "properties": {
+        "key": {"type": "string"},
+        "value": {"type": ["string", "null"], "contentEncoding": "base64"},
+    },
+}
+
+_RECORD: dict[str, Any] = {
+    "title": "ProduceRecord",
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["value"],
+    "properties": {
+        "key": {"description": "In key_format; null or absent for none."},
+        "value": {"description": "In value_format; null is a tombstone."},
+        "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
+        "timestamp": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "description": "Milliseconds since 1970; now if null or absent.",
+        },
+        "headers": {"type": ["array", "null"], "items": _HEADER},
+    },
+}
+
 PRODUCE_BODY: dict[str, Any] = {
+    "title": "ProduceBody",
     "type": "object",
     "additionalProperties": False,
     "required": ["records"],
     "properties": {
-        "key_format": {"enum": _FORMATS, "default": Format.TEXT.value},
-        "value_format": {"enum": _FORMATS, "default": Format.JSON.value},
+        "key_format": {"type": "string", "enum": _FORMATS, "default": Format.TEXT.value},
+        "value_format": {"type": "string", "enum": _FORMATS, "default": Format.JSON.value},
+        "records": {"type": "array", "minItems": 1, "items": _RECORD},
+    },
+}
+
+PRODUCE_EXAMPLE = {"records": [{"key": "customer-7", "value": {"total": 12.5}}]}
+
+#: The same with a topic in each record.
+MANY_BODY: dict[str, Any] = {
+    **PRODUCE_BODY,
+    "title": "ProduceToTopicsBody",
+    "properties": {
+        **PRODUCE_BODY["properties"],
         "records": {
             "type": "array",
             "minItems": 1,
             "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["value"],
+                **_RECORD,
+                "title": "TopicRecord",
+                "required": ["topic", "value"],
                 "properties": {
-                    "key": {"description": "In key_format; null or absent for none."},
-                    "value": {"description": "In value_format; null is a tombstone."},
-                    "partition": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
-                    "timestamp": {
-                        "type": ["integer", "null"],
-                        "minimum": 0,
-                        "description": "Milliseconds since 1970; now if null or absent.",
+                    "topic": {
+                        "type": "string",
+                        "description": f"At most {MAX_TOPICS} different ones in a request.",
                     },
-                    "headers": {
-                        "type": ["array", "null"],
-                        "items": {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "required": ["key", "value"],
-                            "properties": {
-                                "key": {"type": "string"},
-                                "value": {"type": ["string", "null"], "contentEncoding": "base64"},
-                            },
-                        },
-                    },
+                    **_RECORD["properties"],
                 },
             },
         },
     },
 }
 
-#: The same with a topic in each record.
-MANY_BODY: dict[str, Any] = deepcopy(PRODUCE_BODY)
-MANY_BODY["properties"]["records"]["items"]["required"] = ["topic", "value"]
-MANY_BODY["properties"]["records"]["items"]["properties"] |= {
-    "topic": {"type": "string", "description": f"At most {MAX_TOPICS} different ones in a request."}
-}
+MANY_EXAMPLE = {"records": [{"topic": "orders", "key": "customer-7", "value": {"total": 12.5}}]}
 
 LOOKUPS_BODY: dict[str, Any] = {
+    "title": "LookupsBody",
     "type": "object",
     "additionalProperties": False,
     "required": ["lookups"],
@@ -209,14 +228,15 @@ LOOKUPS_BODY: dict[str, Any] = {
             "minItems": 1,
             "maxItems": 1000,
             "items": {
+                "title": "Lookup",
                 "type": "object",
                 "additionalProperties": False,
                 "required": ["topic"],
                 "properties": {
                     "topic": {"type": "string"},
-                    "partition": {"type": "integer", "minimum": 0},
+                    "partition": {"type": "integer", "minimum": 0, "maximum": MAX_INT32},
                     "key": {"description": "In key_format; instead of a partition."},
-                    "key_format": {"enum": _FORMATS, "default": Format.TEXT.value},
+                    "key_format": {"type": "string", "enum": _FORMATS, "default": Format.TEXT.value},
                 },
             },
         }

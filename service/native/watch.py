@@ -1,5 +1,9 @@
 """GET /v1/watch: an event stream, or one JSON answer once something has changed.
 
+    /v1/watch             watchChanges    an event stream; with `Accept: application/json` one of the others
+    /v1/watch/snapshot    getSnapshot     the snapshot
+    /v1/watch/changes     pollChanges     the changes after an id
+
 The models describe the events for the OpenAPI document. `changes.py` and `snapshot.py` encode them; a test
 keeps both equal. Event loop only.
 """
@@ -38,16 +42,19 @@ MAX_TOPICS: Final = 1_000
 StatusMilliseconds = Annotated[int, Field(ge=MIN_STATUS_MS, le=MAX_WAIT_MS), BeforeValidator(digits_only)]
 
 
+_TOPICS: Final[Any] = Field(
+    None,
+    description="Topics, separated by commas; all that the sidecar knows if absent.",
+    examples=["orders,payments"],
+)
+
+
 class WatchQuery(BaseModel):
     """What to watch, and from where on."""
 
     model_config = ConfigDict(extra="forbid")
 
-    topics: str | None = Field(
-        None,
-        description="Topics, separated by commas; all that the sidecar knows if absent.",
-        examples=["orders,payments"],
-    )
+    topics: str | None = _TOPICS
     last_event_id: str | None = Field(
         None, description="Continue after this id; the header Last-Event-ID takes precedence."
     )
@@ -61,6 +68,21 @@ class WatchQuery(BaseModel):
     max_block_ms: Milliseconds | None = Field(
         None, description="How long to wait for a change at most. `Accept: application/json` only."
     )
+
+
+class SnapshotQuery(BaseModel):
+    """What to describe."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topics: str | None = _TOPICS
+
+
+class ChangesQuery(SnapshotQuery):
+    """Which changes to wait for."""
+
+    last_event_id: str = Field(description="The `version` of the last answer.", examples=["5f2c9a10-7"])
+    max_block_ms: Milliseconds | None = Field(None, description="How long to wait for a change at most.")
 
 
 class WatchedPartition(BaseModel):
@@ -162,8 +184,7 @@ class _Wanted(NamedTuple):
 
 _COMMON: Final[HeaderPairs] = [(b"cache-control", b"no-store"), (b"vary", b"accept")]
 _ANSWER: Final[dict[str, Any]] = {
-    "description": "An event stream; with `Accept: application/json` the snapshot, or changes since an id.",
-    "model": Snapshot | ChangesAnswer,
+    "description": "An event stream.",
     "content": {MEDIA_TYPE.decode(): EVENT_STREAM},
 }
 
@@ -192,7 +213,21 @@ class WatchRoute:
         """Returns the route, with its OpenAPI description."""
         router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
         responses: dict[int | str, dict[str, Any]] = {200: _ANSWER, **problems(412, 422, 429)}
-        router.get("/v1/watch", response_class=Response, responses=responses)(self.watch)
+        router.get("/v1/watch", operation_id="watchChanges", response_class=Response, responses=responses)(
+            self.watch
+        )
+        router.get(
+            "/v1/watch/snapshot",
+            operation_id="getSnapshot",
+            response_model=Snapshot,
+            responses=problems(422, 429),
+        )(self.snapshot)
+        router.get(
+            "/v1/watch/changes",
+            operation_id="pollChanges",
+            response_model=ChangesAnswer,
+            responses=problems(422, 429),
+        )(self.changes)
         return router
 
     async def watch(self, request: Request, query: Annotated[WatchQuery, Query()]) -> Response:
@@ -201,13 +236,22 @@ class WatchRoute:
         if wants_json(header(request.scope, b"accept")):
             if query.status_ms is not None:
                 raise refused(422, "is for event streams only; poll /v1/status", place="query.status_ms")
-            return await self._polled(request, wanted, query)
+            return await self._polled(request, wanted, query.max_block_ms, query.min_version)
         for name in ("min_version", "max_block_ms"):
             if getattr(query, name) is not None:
                 raise refused(422, "is for `Accept: application/json` only", place=f"query.{name}")
         return _EventAnswer(
             partial(self._stream, caller=caller_of(request.scope), wanted=wanted, status_ms=query.status_ms)
         )
+
+    async def snapshot(self, request: Request, query: Annotated[SnapshotQuery, Query()]) -> Response:
+        """What the sidecar knows of the cluster, in one answer."""
+        return await self._polled(request, _Wanted(_names_of(query.topics), None))
+
+    async def changes(self, request: Request, query: Annotated[ChangesQuery, Query()]) -> Response:
+        """The changes after an id; waits for one if there is none yet."""
+        wanted = _Wanted(_names_of(query.topics), query.last_event_id)
+        return await self._polled(request, wanted, query.max_block_ms)
 
     async def _stream(
         self,
@@ -241,21 +285,27 @@ class WatchRoute:
             answer = StreamedAnswer(headers, write, stall_ms=self._times.stall_timeout_ms)
             await answer(scope, receive, send)
 
-    async def _polled(self, request: Request, wanted: _Wanted, query: WatchQuery) -> Response:
+    async def _polled(
+        self,
+        request: Request,
+        wanted: _Wanted,
+        max_block_ms: int | None = None,
+        min_version: str | None = None,
+    ) -> Response:
         """One answer: the snapshot, or the changes after an id."""
-        if query.min_version is not None:
-            number_of(query.min_version, self._boot)  # before anybody waits
+        if min_version is not None:
+            number_of(min_version, self._boot)  # before anybody waits
             if wanted.last_id is not None:
                 raise refused(
                     422, "has the same meaning as last_event_id; choose one", place="query.min_version"
                 )
         caller = caller_of(request.scope)
-        wait_ms = self._times.default_wait_ms if query.max_block_ms is None else query.max_block_ms
+        wait_ms = self._times.default_wait_ms if max_block_ms is None else max_block_ms
         with self._feed.subscribe(caller, wanted.names) as subscription:
             found = await self._lookups.know(wanted.names or (), NO_DEMANDS, request.receive, caller)
             poll = LongPoll(self._feed, subscription, found)
-            if query.min_version is not None:
-                waiting = poll.reaching(query.min_version, wait_ms)
+            if min_version is not None:
+                waiting = poll.reaching(min_version, wait_ms)
             elif wanted.last_id is not None:
                 waiting = poll.since(wanted.last_id, wait_ms)
             else:

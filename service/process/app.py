@@ -441,7 +441,7 @@ def _make_api(
     api = FastAPI(
         title="Pilotfish",
         version=pilotfish_version(),
-        summary="A Kafka metadata-cache sidecar: leaders and produce over HTTP on localhost.",
+        description="A Kafka metadata-cache sidecar: leaders and produce over HTTP on localhost.",
         lifespan=lifespan,
         docs_url=None,  # the page would load scripts from other sites
         redoc_url=None,
@@ -458,7 +458,8 @@ def _make_api(
     def document() -> dict[str, Any]:
         api.openapi_schema = None  # FastAPI would cache it, but its bytes are cached already
         examples = {key: body for d in dialects for key, body in d.examples().items()}
-        document = finished(make_document(), error_models, examples)
+        open_paths = {path for d in dialects for path in d.open_paths}
+        document = finished(make_document(), error_models, examples, error_formats, open_paths)
         api.openapi_schema = None
         return document
 

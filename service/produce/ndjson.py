@@ -32,7 +32,7 @@ from service.produce.record_stream import IDLE, Item, RecordStream, Streams, con
 from service.produce.records_codec import LineCodec
 from service.wire.asgi import HeaderPairs, Receive, Scope, header
 from service.wire.errors import Problem, problem_of_body, refused
-from service.wire.media_type import JSON, NDJSON, check_media_type, media_type_of
+from service.wire.media_type import JSON, NDJSON, OCTET_STREAM, check_media_type, media_type_of
 from service.wire.payload import Format
 from service.wire.streaming import AskedBody, Outlet, StreamedAnswer
 from service.wire.strict_json import BodyError
@@ -48,7 +48,11 @@ _BYTES_AT_ONCE: Final = 64 * 1024
 _HELD_UNCOUNTED_BYTES: Final = 64 * 1024
 
 _JSON_HEADER: Final = (b"content-type", JSON)
-_PATH: Final = ("/v1/topics/", "/records")
+_BEFORE: Final = "/v1/topics/"
+_AFTER: Final = "/records"
+#: The end of the path that takes nothing but streams, also as application/octet-stream: many generated
+#: clients can send no other media type.
+STREAM: Final = "/stream"
 
 
 _WHITE: Final = b" \t\r"
@@ -119,10 +123,17 @@ def is_ndjson(scope: Scope) -> bool:
 
 def is_ndjson_stream(scope: Scope) -> bool:
     """Returns whether this module serves the request. The guards do not limit its body as a whole."""
-    before, after = _PATH
     path: str = scope["path"]
-    is_ours = scope["method"] == "POST" and path.startswith(before) and path.endswith(after)
-    return is_ours and path.count("/") == before.count("/") + after.count("/") and is_ndjson(scope)
+    if scope["method"] != "POST" or not path.startswith(_BEFORE):
+        return False
+    _, *rest = path.removeprefix(_BEFORE).partition("/")
+    return rest == ["/", (_AFTER + STREAM)[1:]] or (rest == ["/", _AFTER[1:]] and is_ndjson(scope))
+
+
+def _media_type_of(scope: Scope) -> bytes:
+    """Returns the media type of the answer, which the body must have as well."""
+    is_octets = media_type_of(header(scope, b"content-type")) == OCTET_STREAM
+    return OCTET_STREAM if is_octets and scope["path"].endswith(STREAM) else NDJSON
 
 
 class NdjsonProduce:
@@ -154,7 +165,8 @@ class NdjsonProduce:
             format_of(given, "key_format", Format.TEXT),
             format_of(given, "value_format", Format.JSON),
         )
-        check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"), NDJSON)
+        media_type = _media_type_of(scope)
+        check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"), media_type)
         if header(scope, b"idempotency-key") is not None:
             detail = "is not supported for a stream"
             raise refused(400, detail, place="Idempotency-Key")
@@ -165,7 +177,7 @@ class NdjsonProduce:
             await _Conversation(self._streams, self._body_threads, stream, codec, body, outlet).hold()
 
         return StreamedAnswer(
-            self._headers(scope),
+            self._headers(scope, media_type),
             serve,
             stall_ms=self._streams.limits.stall_timeout_ms,
             status=self._status,
@@ -175,8 +187,8 @@ class NdjsonProduce:
         )
 
     @staticmethod
-    def _headers(scope: Scope) -> HeaderPairs:
-        headers = [(b"content-type", NDJSON), (b"cache-control", b"no-store")]
+    def _headers(scope: Scope, media_type: bytes) -> HeaderPairs:
+        headers = [(b"content-type", media_type), (b"cache-control", b"no-store")]
         if header(scope, b"content-length") is None:
             # Otherwise a caller that sends on after an early end would not notice the end.
             headers.append(CLOSE)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from fastapi import Request, Response
 
@@ -34,6 +34,65 @@ problems: Final = error_answers(
     },
     PROBLEM_TYPE.decode(),
 )
+
+#: Headers of answers, for the OpenAPI document.
+HEADERS: Final[Mapping[str, dict[str, Any]]] = {
+    "ETag": {
+        "description": "Changes only when the answer does.",
+        "schema": {"type": "string"},
+        "example": '"a0fbe53491ebca3a"',
+    },
+    "Age": {
+        "description": "Seconds since a broker last confirmed this; absent before the first time.",
+        "schema": {"type": "integer", "minimum": 0},
+        "example": 17,
+    },
+    "Pilotfish-Metadata-Refreshed-At": {
+        "description": "The time of that confirmation.",
+        "schema": {"type": "string", "format": "date-time"},
+        "example": "2026-01-31T09:26:53.589Z",
+    },
+    "Pilotfish-Metadata-Version": {
+        "description": "Grows with each update; the part before the dash is of this process.",
+        "schema": {"type": "string"},
+        "example": "9435d106-3",
+    },
+    "Pilotfish-Failed-Records": {
+        "description": "How many records failed.",
+        "schema": {"type": "integer", "minimum": 1},
+        "example": 1,
+    },
+    "Pilotfish-Replayed": {
+        "description": "Present if the answer is that of an earlier request with the same Idempotency-Key.",
+        "schema": {"type": "string", "enum": ["true"]},
+        "example": "true",
+    },
+    "Retry-After": {
+        "description": "Seconds after which to try again.",
+        "schema": {"type": "integer", "minimum": 1},
+        "example": 1,
+    },
+    "WWW-Authenticate": {
+        "description": "The scheme, and why the token was refused.",
+        "schema": {"type": "string"},
+        "example": 'Bearer realm="pilotfish"',
+    },
+}
+
+
+def with_headers(*names: str) -> dict[str, dict[str, Any]]:
+    """Returns the `headers` of an answer in the OpenAPI document."""
+    return {name: HEADERS[name] for name in names}
+
+
+#: `responses` of routes whose answers come from metadata.
+FRESH: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "headers": with_headers(
+            "ETag", "Age", "Pilotfish-Metadata-Refreshed-At", "Pilotfish-Metadata-Version"
+        )
+    }
+}
 
 
 class Prepared(Protocol):

@@ -105,13 +105,35 @@ class Boot:
     def ends(self, seconds: float, change: str, *, topic: str = TOPIC, topic_id: str | None = ID) -> None:
         self.emits(seconds, event_v1.TOPIC, topic=topic, topic_id=topic_id, change=change, metadata_version=1)
 
+    def looks(self, seconds: float, *, duration_s: float = 0, outcome: str = "ok") -> None:
+        """A refresh of metadata that ended then."""
+        self.emits(
+            seconds,
+            event_v1.REFRESH,
+            duration_us=round(duration_s * 1_000_000),
+            broker=1,
+            topics=1,
+            partitions=1,
+            changed=0,
+            reason="expired",
+            outcome=outcome,
+            metadata_version=1,
+        )
+
     def beats(
-        self, seconds: float, *, dropped: int = 0, max_age_ms: int = INTERVAL_MS, version: str = "1.0"
+        self,
+        seconds: float,
+        *,
+        dropped: int = 0,
+        max_age_ms: int = INTERVAL_MS,
+        version: str = "1.0",
+        uptime_s: float | None = None,
     ) -> None:
+        """A heartbeat; its uptime is that of a process that began at T0, unless given."""
         self.emits(
             seconds,
             event_v1.HEARTBEAT,
-            uptime_ms=1,
+            uptime_ms=round((seconds if uptime_s is None else uptime_s) * 1_000),
             dropped=dropped,
             topics=1,
             partitions=1,
@@ -174,7 +196,7 @@ _LATENCIES: Final = st.dictionaries(
 )
 _ERRORS: Final = st.dictionaries(st.sampled_from(["NOT_LEADER", "REQUEST_TIMED_OUT"]), st.integers(1, 9))
 _BROKERS: Final = st.sampled_from([1, 2, None])
-_KINDS: Final = st.sampled_from(["sees"] * 8 + ["ends", "produces", "beats", "stumbles"])
+_KINDS: Final = st.sampled_from(["sees"] * 8 + ["looks"] * 3 + ["ends", "produces", "beats", "stumbles"])
 _SIDECARS: Final = (("a", 1, "s"), ("a", 2, "s"), ("b", 1, "s"), ("c", 7, "r"), ("d", 7, "r"))
 
 
@@ -215,6 +237,8 @@ def fleets(draw: st.DrawFn) -> list[Event]:
                 boot.ends(second, draw(_CHANGES), topic=topic, topic_id=topic_id)
             case "produces":
                 boot.produces(second, latency=draw(_LATENCIES), errors=draw(_ERRORS), broker=draw(_BROKERS))
+            case "looks":
+                boot.looks(second)
             case "beats":
                 boot.beats(second, dropped=draw(st.integers(0, 3)), version=draw(st.sampled_from("12")))
             case _:  # a line number that is taken, with something else behind it

@@ -148,6 +148,7 @@ SCHEMAS: Final[dict[str, dict[str, pa.DataType]]] = {
         "is_clock_suspect": pa.bool_(),
         "is_left_out": pa.bool_(),
         "clock_shift_ms": pa.int64(),
+        "clock_shift_error_ms": pa.int64(),
         "epoch_conflicts": pa.int64(),
     },
     tables.GOLD_REJECTS: {
@@ -475,6 +476,7 @@ class _Fleet:
                     "is_clock_suspect": is_wrong,
                     "is_left_out": is_wrong,
                     "clock_shift_ms": 400_000 if is_wrong else None,
+                    "clock_shift_error_ms": 9_000 if is_wrong else None,
                     "epoch_conflicts": 0,
                 }
             )

@@ -16,7 +16,7 @@ from pipeline.stores.folders import MARK
 if TYPE_CHECKING:
     from pathlib import Path
 
-    Tables = dict[str, Counter[str]]
+Tables = dict[str, Counter[str]]
 
 
 def kept_tables(out: Path) -> Tables:

@@ -4,8 +4,8 @@
 
 Then each store's first run is killed at KILLS random instants. Every second time the next driver resumes from
 the state that the killed one left; else it begins anew. Last, there is a run on each state of the disk after
-each file-system call of a first run (killed_states.py). The first two parts are mostly starts of Spark, so
-those that do not depend on each other run in parallel.
+each file-system call of a first, a later and a rebuilding run, and of `forget` (killed_states.py). The first
+two parts are mostly starts of Spark, so those that do not depend on each other run in parallel.
 
 A chain is one pair of stores (Parquet, Delta) and one driver after the other on them. All but the last are
 killed with SIGKILL at a point of their own (killed_job.py); the last runs to its end.

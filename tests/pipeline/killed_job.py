@@ -52,13 +52,13 @@ ALL: Final = "all"
 #: Bronze alone.
 NONE: Final = "none"
 ONE: Final = "one"
-_SILVER: Final = {
+SILVER_OF: Final = {
     ALL: SILVER,
     NONE: (),
     ONE: (EPOCH_SIGHTS,),
     FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS, SIDECARS, SEQS),
 }
-_GOLD: Final = {
+GOLD_OF: Final = {
     ALL: GOLD,
     NONE: {},
     ONE: {GOLD_REJECTS: GOLD[GOLD_REJECTS]},
@@ -103,8 +103,8 @@ def job_on(
         Progress(sys.stderr, lambda: 0.0, shows=False),
         stop=threading.Event(),
         at=at,
-        silver=_SILVER[tables],
-        gold=_GOLD[tables],
+        silver=SILVER_OF[tables],
+        gold=GOLD_OF[tables],
     )
 
 

@@ -1,21 +1,25 @@
-"""The state of the disk after each file-system call of a first run, and a run on each of these states.
+"""The state of the disk after each file-system call of four runs, and a run on each of these states.
 
-    python -m tests.pipeline.killed_states [MOST]   prints how many states there were, and the results
+    python -m tests.pipeline.killed_states [MOST [SEED]]   prints how many states there were, and the results
 
-MOST: no more of each store's states than that, at even distances. There are about 370.
+    first     into an empty folder          later     with one more file of events
+    rebuild   silver and gold anew          forget    half of all events
 
-During the first run Spark writes through a file system of ours (KeptStates.java). It copies the store's
-folder after each call that changes it. A copy is the state that a SIGKILL after that call leaves, with
-half-written files. States that differ only in random parts of names count as one. A run on a state costs 3 to
-8 seconds of CPU, nearly all of it for Spark's planning of queries. So PROCESSES try them, each with a Spark
-of its own: in one Spark, queries that resume from copies of one checkpoint would stop each other.
+MOST: no more of the states of each store's runs than that, by chance.
+
+During these runs Spark writes through a file system of ours (KeptStates.java). It copies the store's folder
+after each call that changes it. A copy is the state that a SIGKILL after that call leaves, which is before
+the next one, with half-written files. States that differ only in random parts of names count as one. A run on
+a state costs 3 to 8 seconds of CPU, nearly all of it for Spark's planning of queries. So PROCESSES try them,
+each with a Spark of its own: in one Spark, queries that resume from copies of one checkpoint would stop each
+other.
 """
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -24,12 +28,16 @@ from contextlib import ExitStack
 from functools import partial
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pipeline.commands.forget import forget_events
+from pipeline.progress import Progress
+from pipeline.refresh import Refresh
 from pipeline.simulate import plan_for, write
+from pipeline.stores.formats import open_store
 from pipeline.stores.store import KINDS
-from tests.pipeline.kept_tables import differences, kept_tables
-from tests.pipeline.killed_job import ONE, job_on
+from tests.pipeline.kept_tables import Tables, differences, kept_tables
+from tests.pipeline.killed_job import GOLD_OF, ONE, SILVER_OF, job_on
 from tests.support.spark import spark_of_the_session
 
 if TYPE_CHECKING:
@@ -37,8 +45,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.pipeline.kept_tables import Tables
-
+FIRST: Final = "first"
+LATER: Final = "later"
+REBUILD: Final = "rebuild"
+FORGET: Final = "forget"
+RUNS: Final = (FIRST, LATER, REBUILD, FORGET)
+#: In every batch.
+_FORGOTTEN: Final = "seq % 2 = 0"
 #: Each needs a gigabyte.
 PROCESSES: Final = min(4, os.cpu_count() or 1)
 _SHOWN_EVERY: Final = 20
@@ -58,30 +71,63 @@ _NO_COMPILING: Final = {
 _spark: SparkSession
 
 
-def run_on_each_state(events: Path, work: Path, most: int | None = None, kinds: Sequence[str] = KINDS) -> int:
-    """How many states a run did not make of what the first run made: one batch, one table of each kind."""
+class _Kept(NamedTuple):
+    """What was kept of a run: how many calls changed the disk, their states, and its tables in the end."""
+
+    kind: str
+    run: str
+    calls: int
+    states: list[Path]
+    wanted: Tables
+
+
+def run_on_each_state(
+    events: Path,
+    work: Path,
+    most: int | None = None,
+    *,
+    kinds: Sequence[str] = KINDS,
+    runs: Sequence[str] = RUNS,
+    seed: int = 1,
+) -> int:
+    """How many states a run did not make of what an undisturbed one made: a file a batch, one table of each
+    kind. `most`: so many states of each store's run, by chance, and the last one.
+    """
     work.mkdir()
-    few = work / "events"
-    few.mkdir()
-    shutil.copy2(min(events.iterdir()), few)
+    first, second = sorted(events.iterdir())[:2]
     torn = 0
-    with _processes(work, 1) as one:
-        kept = {kind: one.submit(_keep_states, few, work, kind).result() for kind in kinds}
-    wanted = kept_tables(work / kinds[0])
+    with _processes(work, 1) as recorder:
+        # A state of the first run is tried before the second file is there.
+        for file, of_file in ((first, RUNS[:1]), (second, RUNS[1:])):
+            kept = []
+            for kind in kinds:
+                (work / f"{kind}-events").mkdir(exist_ok=True)
+                shutil.copy2(file, work / f"{kind}-events")
+                needed = of_file if set(runs) & set(of_file) else ()
+                kept += [recorder.submit(_keep_states, work, kind, run).result() for run in needed]
+            torn += _try([one for one in kept if one.run in runs], work, most, random.Random(seed))
+    return torn
+
+
+def _try(kept: Sequence[_Kept], work: Path, most: int | None, chance: random.Random) -> int:
+    wrong = 0
     with _processes(work, PROCESSES) as processes:
-        for kind, (calls, states) in kept.items():
-            tried = states[:: math.ceil(len(states) / most)] if most else states
-            print(f"{kind}: {calls} calls, {len(states)} states", flush=True)
-            wrong = 0
-            found = processes.map(partial(_faults, few, kind, wanted), tried)
+        for one in kept:
+            said = f"{one.kind}, {one.run} run"
+            tried = one.states
+            if most is not None and most < len(tried):
+                at = {*chance.sample(range(len(tried) - 1), most - 1), len(tried) - 1}
+                tried = [tried[number] for number in sorted(at)]
+            print(f"{said}: {one.calls} calls, {len(one.states)} states", flush=True)
+            found = processes.map(partial(_faults, work, one), tried)
+            wrong_before = wrong
             for number, (state, faults) in enumerate(zip(tried, found, strict=True), start=1):
                 if faults:
                     wrong += 1
-                    print(f"{kind}, state {state.name}: {faults}", flush=True)
+                    print(f"{said}, state {state.name}: {faults}", flush=True)
                 if number % _SHOWN_EVERY == 0 or number == len(tried):
-                    print(f"{kind}: a run on {number} of them, {wrong} went wrong", flush=True)
-            torn += wrong
-    return torn
+                    print(f"{said}: a run on {number} of them, {wrong - wrong_before} wrong", flush=True)
+    return wrong
 
 
 def _processes(work: Path, count: int) -> ProcessPoolExecutor:
@@ -100,21 +146,39 @@ def _start_spark(scratch: Path) -> None:
     Finalize(None, stack.close, exitpriority=0)
 
 
-def _keep_states(events: Path, work: Path, kind: str) -> tuple[int, list[Path]]:
-    """How many calls of a first run changed the disk, and copies of what they left, in their order."""
-    first, states = work / kind, work / f"{kind}-states"
-    first.mkdir()
+def _keep_states(work: Path, kind: str, run: str) -> _Kept:
+    """Copies of what each call of the run left that changed the disk, in their order."""
+    out, states = work / kind, work / f"{kind}-{run}-states"
+    out.mkdir(exist_ok=True)
     java: Any = _spark._jvm
-    configuration: Any = _spark._jsc.hadoopConfiguration()
-    _compile(java, Path(_spark.conf.get("spark.driver.extraClassPath") or ""))
-    for name, value in _FILE_SYSTEM.items():
-        configuration.set(name, value)
-    java.killed.KeptStates.begin(str(first), str(states))
-    assert not job_on(_spark, str(events), str(first), kind, ONE).run().failed
+    classes = Path(_spark.conf.get("spark.driver.extraClassPath") or "")
+    if not any(classes.iterdir()):
+        _compile(java, classes)
+        configuration: Any = _spark._jsc.hadoopConfiguration()
+        for name, value in _FILE_SYSTEM.items():
+            configuration.set(name, value)
+    java.killed.KeptStates.begin(str(out), str(states))
+    _do(run, work, kind, out)
     calls = int(java.killed.KeptStates.end())
     kept = sorted(states.iterdir(), key=lambda state: int(state.name))
-    assert kept_tables(kept[-1]) == kept_tables(first), "the last state is what the run left"
-    return calls, kept
+    wanted = kept_tables(out)
+    assert kept_tables(kept[-1]) == wanted, "the last state is what the run left"
+    return _Kept(kind, run, calls, kept, wanted)
+
+
+def _do(run: str, work: Path, kind: str, out: Path) -> None:
+    """Such a run of the store in `out`."""
+    if run == FORGET:
+        store = open_store(_spark, str(out), kind, to_write=True)
+        progress = Progress(sys.stderr, lambda: 0.0, shows=False)
+        silver, gold = SILVER_OF[ONE], GOLD_OF[ONE]
+        refresh = Refresh(_spark, store, progress, lambda _: None, silver=silver, gold=gold)
+        forget_events(store, refresh, _FORGOTTEN)
+        assert not refresh.failed, refresh.failed
+        return
+    job = job_on(_spark, str(work / f"{kind}-events"), str(out), kind, ONE)
+    failed = job.run(rebuilds=run == REBUILD).failed
+    assert not failed, failed
 
 
 def _compile(java: Any, classes: Path) -> None:
@@ -127,23 +191,26 @@ def _compile(java: Any, classes: Path) -> None:
     assert compiler.compile(sources)
 
 
-def _faults(events: Path, kind: str, wanted: Tables, state: Path) -> dict[str, dict[str, list[str]]]:
-    """What a run on the state, which it may change, did not make of it."""
+def _faults(work: Path, kept: _Kept, state: Path) -> dict[str, dict[str, list[str]]]:
+    """What the next run on the state, which it may change, did not make of it."""
     try:
-        job_on(_spark, str(events), str(state), kind, ONE).run()
-        return differences(kept_tables(state), wanted)
+        _do(LATER, work, kept.kind, state)
+        if kept.run == FORGET:
+            # It was killed, so it is typed again.
+            _do(FORGET, work, kept.kind, state)
+        return differences(kept_tables(state), kept.wanted)
     except Exception as e:  # noqa: BLE001 - whatever it is, it is what a user would meet
         return {"the run": {"failed": [str(e).splitlines()[0]]}}
     finally:
         shutil.rmtree(state)
 
 
-def main(most: int | None = None) -> int:
+def main(most: int | None = None, seed: int = 1) -> int:
     """1 if a run can't resume from one of the states."""
     with tempfile.TemporaryDirectory() as name:
         events = Path(name, "events")
         write(plan_for(1_000, seed=7, broken=0.05), events, events.with_suffix(".truth.json"))
-        return 1 if run_on_each_state(events, Path(name) / "states", most) else 0
+        return 1 if run_on_each_state(events, Path(name) / "states", most, seed=seed) else 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ rows of a table as dicts. It is slow and plain on purpose.
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _MICROSECOND = timedelta(microseconds=1)
+#: Columns of gold_data_quality.
+_OF_CLOCKS = (
+    "clock_offset_ms", "is_clock_suspect", "is_left_out", "clock_shift_ms", "clock_shift_error_ms",
+)  # fmt: skip
 
 
 class Partition(NamedTuple):
@@ -49,8 +52,14 @@ class Seen(NamedTuple):
 
 
 class Oracle:
-    def __init__(self, events: Iterable[Row]) -> None:
+    def __init__(self, events: Iterable[Row], judged: Iterable[Row]) -> None:
+        """`judged`: rows of gold_data_quality, for what it says of clocks; clock_judge.py judges that."""
         self._events = [event | {"cluster_id": event["cluster_id"] or ""} for event in events]
+        self._judged = {Boot(row["sidecar_id"], row["boot_id"]): row for row in judged}
+        #: The boots whose clocks are not believed, with the error of each clock in milliseconds.
+        self._left_out: dict[Boot, int] = {
+            boot: row["clock_shift_ms"] for boot, row in self._judged.items() if row["is_left_out"]
+        }
 
     # -- reported events -----------------------------------------------------------------------------------
 
@@ -160,26 +169,6 @@ class Oracle:
         return min((end for end in ends if end > at), default=None)
 
     # -- clocks --------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _left_out(self) -> dict[Boot, int]:
-        """The boots whose clocks are not believed, with the error of each clock in milliseconds."""
-        offsets = self._clock_offsets_ms
-        clusters: dict[str, list[Boot]] = defaultdict(list)
-        for boot in offsets:
-            clusters[self._boots[boot]["cluster_id"] or ""].append(boot)
-        out: dict[Boot, int] = {}
-        for compared in clusters.values():
-            suspects = [boot for boot in compared if abs(offsets[boot][0]) > 60_000]
-            if 2 * len(suspects) < len(compared):
-                out.update({boot: offsets[boot][1] for boot in suspects})
-        inherited: dict[Boot, int] = {}
-        for boot in self._boots:
-            siblings = [other for other in out if other.sidecar_id == boot.sidecar_id]
-            if boot not in offsets and siblings:
-                last = max(siblings, key=lambda s: (self._boots[s]["last_event"], s.boot_id))
-                inherited[boot] = out[last]
-        return out | inherited
 
     def _right(self, at: datetime, boot: Boot) -> datetime:
         return at - timedelta(milliseconds=self._left_out.get(boot, 0))
@@ -378,6 +367,8 @@ class Oracle:
             if s.boot == boot
         ]
         (began, _), _, is_believed = self._sight(reported)
+        if boot in self._left_out and (self._judged[boot]["clock_shift_error_ms"] or 9_999) > 5_000:
+            return None
         lower = [s for s in own if s.epoch < epoch]
         reached_at = min((s.at for s in own if s.epoch >= epoch), default=None)
         alive_until = self._right(self._boots[boot]["last_event"], boot)
@@ -514,7 +505,6 @@ class Oracle:
         return rows
 
     def data_quality(self) -> list[Row]:
-        offsets = self._clock_offsets_ms
         conflicts: dict[Boot, int] = defaultdict(int)
         for row in self.leader_history:
             if row["is_conflict"]:
@@ -523,7 +513,7 @@ class Oracle:
                     conflicts[boot] += 1
         last_ms, trusted = {}, []
         for boot, row in self._boots.items():
-            last_ms[boot] = _epoch_ms(row["last_event"]) - min(self._left_out.get(boot, 0), 0)
+            last_ms[boot] = _epoch_ms(row["last_event"]) - self._left_out.get(boot, 0)
             if boot not in self._left_out:
                 trusted.append(last_ms[boot])
         now_ms = max(trusted or last_ms.values())
@@ -544,53 +534,11 @@ class Oracle:
                 "missing": max(row["max_seq"] - row["received"], 0),
                 "dropped_reported": row["dropped"] or 0,
                 "is_silent": last_boot[boot.sidecar_id] == boot and now_ms - last_ms[boot] > 180_000,
-                "clock_offset_ms": offsets[boot][0] if boot in offsets else None,
-                "is_clock_suspect": abs(offsets.get(boot, (0, 0))[0]) > 60_000,
-                "is_left_out": boot in self._left_out,
-                "clock_shift_ms": self._left_out.get(boot),
                 "epoch_conflicts": conflicts[boot],
             }
+            | {name: self._judged[boot][name] for name in _OF_CLOCKS}
             for boot, row in self._boots.items()
         ]
-
-    @cached_property
-    def _clock_offsets_ms(self) -> dict[Boot, tuple[int, int]]:
-        """What no interval explains, and all of it."""
-        lates: dict[Boot, list[Fraction]] = defaultdict(list)
-        aheads: dict[Boot, list[Fraction]] = defaultdict(list)
-        behinds: dict[Boot, list[Fraction]] = defaultdict(list)
-        for epochs in self._epochs.values():
-            lowest: dict[Boot, int] = {}
-            for epoch, reported in epochs.items():
-                for s in reported:
-                    lowest.setdefault(s.boot, epoch)
-            for epoch, reported in epochs.items():
-                first: dict[Boot, int] = {}
-                for s in sorted(reported, key=lambda s: s.at):
-                    if lowest[s.boot] < epoch:
-                        first.setdefault(s.boot, _epoch_us(s.at))
-                if len({boot.sidecar_id for boot in first}) >= 3:
-                    earliest = {boot: us - self._interval_us(boot) for boot, us in first.items()}
-                    middle = statistics.median(Fraction(us) for us in first.values())
-                    least = statistics.median(Fraction(us) for us in earliest.values())
-                    quick = min(us for us in first.values() if us >= least - 60_000_000)
-                    for boot, us in first.items():
-                        lates[boot].append(Fraction(us - quick))
-                        aheads[boot].append(earliest[boot] - middle)
-                        behinds[boot].append(us - least)
-        found = {}
-        for boot, of_boot in lates.items():
-            behind = statistics.median(behinds[boot])
-            # A quarter of them is not later than this.
-            ahead = sorted(aheads[boot])[-(-len(aheads[boot]) // 4) - 1]
-            offset = ahead if ahead > 0 else min(behind, Fraction(0))
-            least = statistics.median(of_boot) - self._interval_us(boot)
-            found[boot] = int(offset // 1000), int(min(late for late in of_boot if late >= least) // 1000)
-        return found
-
-    def _interval_us(self, boot: Boot) -> int:
-        interval_ms = self._boots[boot]["metadata_max_age_ms"]
-        return 1_000 * (300_000 if interval_ms is None else min(interval_ms, 365 * 24 * 3_600_000))
 
 
 def kaplan_meier(waits: Sequence[tuple[int, bool]]) -> dict[str, int | None]:

@@ -40,7 +40,8 @@ COLUMNS = {
     " last_seen timestamp",
     SILVER_TOPIC_ENDS: "sidecar_id string, boot_id bigint, cluster_id string, topic string, change string,"
     " observed_at timestamp",
-    GOLD_DATA_QUALITY: "sidecar_id string, boot_id bigint, is_left_out boolean, clock_shift_ms bigint",
+    GOLD_DATA_QUALITY: "sidecar_id string, boot_id bigint, is_left_out boolean, clock_shift_ms bigint,"
+    " clock_shift_error_ms bigint",
     GOLD_LEADER_HISTORY: "cluster_id string, topic string, valid_from timestamp, is_leader_change boolean",
     GOLD_STALENESS: "cluster_id string, service string, fleet_first_seen timestamp, delay_ms bigint,"
     " is_censored boolean, metadata_max_age_ms bigint",

@@ -81,27 +81,88 @@ def a_sidecar_is_silent_if_its_last_boot_was_not_heard_of_for_three_minutes() ->
     }
 
 
+def _sees(boot: Boot, seconds: float, epoch: int, *, looked_s: float = 1) -> None:
+    """Of an epoch that began since the boot looked the last time, so many seconds before."""
+    boot.looks(seconds - looked_s)
+    boot.sees(seconds, epoch=epoch)
+
+
 def _watching(*clocks_s: float, until: float, epochs: int = 5) -> list[Event]:
     """Sidecars 0, 1, 2... that see epochs at once, each by its own clock, and one heartbeat at the end."""
     boots = [Boot(str(n), clock_s=clock_s) for n, clock_s in enumerate(clocks_s)]
     for boot in boots:
         for epoch in range(epochs):
-            boot.sees(until - 1_000 + epoch * 100, epoch=epoch)
+            _sees(boot, until - 1_000 + epoch * 100, epoch)
         boot.beats(until)
     return [event for boot in boots for event in boot.events]
 
 
 @story
-def a_clock_that_differs_by_a_minute_more_than_the_interval_is_suspect() -> Story:
-    rows = yield _watching(0, 0, 120, 120.001, -135.0005, 0, until=1_000)
+def a_clock_that_is_off_by_a_second_more_than_its_looks_explain_is_suspect() -> Story:
+    rows = yield _watching(0, 0, 2, 2.001, -135.0005, 0, 0, until=1_000)
     assert _said(rows, "clock_offset_ms", "is_clock_suspect") == {
         ("0", 1): (0, False),
         ("1", 1): (0, False),
-        ("2", 1): (60_000, False),
-        ("3", 1): (60_001, True),
-        ("4", 1): (-75_001, True),
+        ("2", 1): (1_000, False),
+        ("3", 1): (1_001, True),
+        ("4", 1): (-134_001, True),
         ("5", 1): (0, False),
+        ("6", 1): (0, False),
     }
+
+
+@story
+def the_narrowest_of_all_looks_bound_a_clocks_error() -> Story:
+    boot = Boot("wrong", clock_s=-30)
+    for epoch, (looked_s, later_s) in enumerate([(1, 0), (9, 0), (90, 50), (95, 90), (9, 4)]):
+        _sees(boot, epoch * 100 + later_s, epoch, looked_s=looked_s)
+    boot.beats(1_000)
+    rows = yield _watching(0, 0, 0, until=1_000) + boot.events
+    # It asked 5 s before the last two epochs were there, and saw the first of these at once.
+    assert _said(rows, "clock_offset_ms", "clock_shift_ms", "clock_shift_error_ms")["wrong", 1] == (
+        -29_000,
+        -32_000,
+        3_000,
+    )
+
+
+@story
+def of_many_looks_one_may_be_wrong() -> Story:
+    """Its line about an epoch was lost, and it reports the epoch again later."""
+    lost = Boot("lost")
+    for epoch in range(30):
+        _sees(lost, epoch * 100 + (50 if epoch == 9 else 0), epoch)
+    rows = yield _watching(0, 0, 0, until=1_000, epochs=30) + lost.events
+    assert _said(rows, "clock_offset_ms", "is_clock_suspect")["lost", 1] == (0, False)
+
+
+@story
+def a_refresh_that_failed_is_no_look_and_an_answer_is_as_old_as_its_question() -> Story:
+    failed, slow = Boot("failed", clock_s=50), Boot("slow", clock_s=50)
+    for epoch in range(5):
+        failed.looks(epoch * 100 - 60)
+        slow.looks(epoch * 100 - 1, duration_s=59)
+        failed.looks(epoch * 100 - 1, outcome="timeout")
+        for boot in (failed, slow):
+            boot.sees(epoch * 100, epoch=epoch)
+    rows = yield _watching(0, 0, 0, 0, until=1_000) + failed.events + slow.events
+    assert _said(rows, "clock_offset_ms")["failed", 1] == (0,)
+    assert _said(rows, "clock_offset_ms")["slow", 1] == (0,)
+
+
+@story
+def a_clock_that_was_stepped_or_drifts_is_suspect() -> Story:
+    stepped, drifts, both = Boot("stepped"), Boot("drifts"), Boot("steady")
+    for boot in (stepped, both):
+        boot.beats(0)
+        boot.beats(500, uptime_s=500 - (1.001 if boot is stepped else 1))
+    for epoch in range(5):
+        _sees(drifts, epoch * 104, epoch)
+    rows = yield _watching(0, 0, 0, 0, 0, until=1_000) + stepped.events + drifts.events + both.events
+    assert _said(rows, "is_clock_suspect", "is_left_out")["stepped", 1] == (True, True)
+    assert _said(rows, "clock_offset_ms")["stepped", 1] == (1_001,)
+    assert _said(rows, "is_clock_suspect", "is_left_out")["drifts", 1] == (True, True)
+    assert _said(rows, "is_clock_suspect", "is_left_out")["steady", 1] == (False, False)
 
 
 @story
@@ -109,33 +170,40 @@ def a_boot_whose_clock_is_wrong_is_left_out_with_those_of_its_sidecar_that_tell_
     short, right = Boot("3", boot_id=2, clock_s=600), Boot("3", boot_id=3)
     short.beats(1_010)
     for epoch in range(3):
-        right.sees(0 + epoch * 100, epoch=epoch)  # before the others, by a clock that was right then
+        _sees(right, epoch * 100, epoch)  # by a clock that was right then
     rows = yield _watching(0, 0, 0, 600, until=1_000) + short.events + right.events
-    assert _said(rows, "is_clock_suspect", "is_left_out", "clock_shift_ms") == {
-        ("0", 1): (False, False, None),
-        ("1", 1): (False, False, None),
-        ("2", 1): (False, False, None),
-        ("3", 1): (True, True, 600_000),
-        ("3", 2): (False, True, 600_000),
-        ("3", 3): (False, False, None),
+    assert _said(rows, "is_clock_suspect", "is_left_out", "clock_shift_ms", "clock_shift_error_ms") == {
+        ("0", 1): (False, False, None, None),
+        ("1", 1): (False, False, None, None),
+        ("2", 1): (False, False, None, None),
+        ("3", 1): (True, True, 600_000, 1_000),
+        ("3", 2): (False, True, 600_000, 1_000),
+        ("3", 3): (False, False, None, None),
     }
 
 
 @story
 def where_half_of_the_clocks_are_suspect_none_is_left_out() -> Story:
-    rows = yield _watching(0, 1_200, 2_400, 3_600, until=1_000)
-    assert _said(rows, "is_clock_suspect", "is_left_out") == {
-        ("0", 1): (True, False),
-        ("1", 1): (True, False),
-        ("2", 1): (True, False),
-        ("3", 1): (True, False),
-    }
+    stepped = [Boot(name) for name in "abcd"]
+    for boot in stepped:
+        boot.beats(0)
+        boot.beats(500, uptime_s=9)
+    rows = yield _watching(0, 0, 0, 0, until=1_000) + [event for boot in stepped for event in boot.events]
+    assert {_said(rows, "is_clock_suspect", "is_left_out")[name, 1] for name in "abcd"} == {(True, False)}
+
+
+@story
+def where_no_three_clocks_agree_none_is_compared() -> Story:
+    rows = yield _watching(0, 1_200, 2_400, 3_600, 0, until=1_000)
+    assert set(_said(rows, "clock_offset_ms", "is_clock_suspect").values()) == {(None, False)}
 
 
 @story
 def a_sidecar_that_saw_some_epochs_in_time_was_held_back_and_has_the_right_clock() -> Story:
     held = Boot("held")
     for epoch, later in enumerate((0, 0, 2, 900, 800)):
+        if epoch < 4:  # then it is held
+            held.looks(epoch * 100 - 1)
         held.sees(epoch * 100 + later, epoch=epoch)
     held.beats(1_300)
     rows = yield _watching(0, 0, 0, until=1_000) + held.events

@@ -23,7 +23,7 @@ from pipeline.sources import FilesSource
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, KINDS, PARQUET, BatchId
 from tests.pipeline.event_lines import good
-from tests.pipeline.extreme_events import extreme_lines
+from tests.pipeline.extreme_events import RECEIVED_S, extreme_lines
 from tests.pipeline.whole_pipeline import Tables
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tests.pipeline.fleets import Event
 
 NEVER_MS: Final = 2**63 - 1
-_RECEIVED_S: Final = datetime.fromisoformat("2026-11-21T10:00:05Z").timestamp()
 _BRONZE: Final = (tables.BRONZE_EVENTS, tables.BRONZE_REJECTS)
 _SILVER: Final = tuple(table.name for table in SILVER)
 #: The tables of a sound fleet. A table costs seconds, so all the others are made only once, further down.
@@ -52,7 +51,10 @@ def _sound_fleet() -> list[str]:
         for seq, minute in enumerate(range(0, 40, 5), 1):
             common: Event = {"sidecar_id": f"sound-{number}", "cluster_id": "sound", "service": "sound"}
             common |= {"observed_at": f"2026-11-21T09:{minute:02d}:0{number}Z", "boot_id": 1}
-            beat = good(event_v1.HEARTBEAT) | {"metadata_max_age_ms": max_age_ms}
+            beat = good(event_v1.HEARTBEAT) | {
+                "metadata_max_age_ms": max_age_ms,
+                "uptime_ms": minute * 60_000,
+            }
             sees = good(event_v1.PARTITION) | {"leader": 1 + seq % 2, "leader_epoch": seq}
             lines.append(json.dumps(beat | common | {"seq": 2 * seq - 1}))
             lines.append(json.dumps(sees | common | {"seq": 2 * seq}))
@@ -64,7 +66,7 @@ def _write(folder: Path, lines: list[str]) -> None:
     random.Random(3).shuffle(lines)
     folder.mkdir()
     (folder / "events.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    os.utime(folder / "events.jsonl", (_RECEIVED_S, _RECEIVED_S))
+    os.utime(folder / "events.jsonl", (RECEIVED_S, RECEIVED_S))
 
 
 def _rows(rows: DataFrame) -> list[str]:
@@ -76,7 +78,7 @@ def _rows(rows: DataFrame) -> list[str]:
 def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Summary, int]:
     """A store that the job filled from extremes and a sound fleet, what the job said, and how many lines."""
     root = tmp_path_factory.mktemp("filled")
-    lines = [*extreme_lines(drawn=100), *_sound_fleet()]
+    lines = [*extreme_lines(drawn=5_000), *_sound_fleet()]
     _write(root / "events", lines)
     store = open_store(spark, str(root / "out"), PARQUET, to_write=True)
     progress = Progress(sys.stderr, lambda: 0.0, shows=False)
@@ -122,7 +124,7 @@ def test_delta_holds_extreme_lines_too(
 def _of_an_older_bronze() -> list[Event]:
     """Events with any values that the types allow, ordinary ones and a sound fleet included."""
     events = []
-    for text in (*extreme_lines(drawn=300), *_sound_fleet()):
+    for text in (*extreme_lines(drawn=2_000), *_sound_fleet()):
         event = json.loads(text)
         if len(text) > 50_000:
             continue

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, KINDS, PARQUET
 from tests.pipeline.kept_tables import differences, kept_tables
 from tests.pipeline.killed_chain import driver, run_killed_at, write_events
-from tests.pipeline.killed_job import FEW, FIRST_WRITE, NONE, job_on
+from tests.pipeline.killed_job import FEW, FIRST_WRITE, NONE, SILVER_OF, job_on
+from tests.pipeline.killed_states import run_on_each_state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,3 +66,33 @@ def test_a_driver_killed_in_its_first_write_to_delta_is_in_no_later_ones_way(
 
     bronze = {name: rows for name, rows in wanted.items() if name.startswith("bronze_")}
     assert differences(kept_tables(tmp_path / DELTA), bronze) == {}
+
+
+def test_a_run_on_what_a_kill_before_any_call_leaves_makes_the_same_tables(
+    events: Path, tmp_path: Path
+) -> None:
+    """A few of the states by chance, and each last one; all of them: `make test-pipeline-killed`."""
+    assert run_on_each_state(events, tmp_path / "states", most=3, seed=24) == 0
+
+
+def test_a_rebuild_that_was_killed_is_done_by_the_next_run(
+    spark: SparkSession, events: Path, tmp_path: Path
+) -> None:
+    """Delta: the tables of silver that it did not reach are as old as before it."""
+    folder = str(tmp_path / DELTA)
+    job_on(spark, str(events), folder, DELTA, FEW).run()
+    wanted = kept_tables(tmp_path / DELTA)
+    store = open_store(spark, folder, DELTA, to_write=True)
+    last = SILVER_OF[FEW][-1].name
+    store.replace(last, store.read(last).where("bucket < 0"))
+
+    def kill(point: str) -> None:
+        if point == SILVER_OF[FEW][0].name:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job_on(spark, str(events), folder, DELTA, FEW, kill).run(rebuilds=True)
+    assert differences(kept_tables(tmp_path / DELTA), wanted) != {}
+
+    job_on(spark, str(events), folder, DELTA, FEW).run()
+    assert differences(kept_tables(tmp_path / DELTA), wanted) == {}

@@ -194,6 +194,7 @@ def a_wrong_clock_dates_only_what_nobody_else_saw_and_that_not_after_the_next_ep
     boots = [*(Boot(name) for name in "abc"), Boot("behind", clock_s=-900)]
     for boot in boots:
         for epoch in range(1, 6):
+            boot.looks(epoch * 100 - 1)
             boot.sees(epoch * 100, epoch=epoch)
         if boot is boots[-1]:
             boot.sees(695, epoch=6)

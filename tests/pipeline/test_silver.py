@@ -10,6 +10,7 @@ from pipeline.tables import (
     SILVER_ISR_OBS,
     SILVER_LEADER_EPOCHS,
     SILVER_PRODUCE_WINDOWS,
+    SILVER_REFRESHES,
     SILVER_SEQS,
     SILVER_SIDECARS,
     SILVER_TOPIC_ENDS,
@@ -151,7 +152,8 @@ def a_boot_is_from_its_first_event_to_its_last_of_any_type() -> Story:
     boot.beats(5, dropped=3, max_age_ms=10, version="1.0")
     boot.cluster = "c"
     boot.sees(6)
-    boot.beats(9, dropped=8, max_age_ms=30, version="1.1")
+    boot.beats(9, dropped=8, max_age_ms=30, version="1.1", uptime_s=7)
+    boot.beats(9, dropped=8, max_age_ms=30, version="1.1", uptime_s=10)
     boot.produces(20)
     rows = yield boot.events
     columns = (
@@ -162,10 +164,24 @@ def a_boot_is_from_its_first_event_to_its_last_of_any_type() -> Story:
         "dropped",
         "metadata_max_age_ms",
         "version",
+        "began_lo",
+        "began_hi",
     )
     assert [tuple(row[column] for column in columns) for row in rows(SILVER_SIDECARS)] == [
-        ("", at(5), at(5), 1, 3, 10, "1.0"),
-        ("c", at(6), at(20), 4, 8, 30, "1.1"),
+        ("", at(5), at(5), 1, 3, 10, "1.0", at(0), at(0)),
+        ("c", at(6), at(20), 5, 8, 30, "1.1", at(-1), at(2)),
+    ]
+
+
+@story
+def a_look_is_a_refresh_that_succeeded_and_of_two_at_one_instant_the_longer_one_counts() -> Story:
+    boot = Boot("a")
+    boot.looks(1, duration_s=0.5)
+    boot.looks(1, duration_s=2)
+    boot.looks(2, outcome="timeout")
+    rows = yield boot.events
+    assert [(row["observed_at"], row["duration_us"]) for row in rows(SILVER_REFRESHES)] == [
+        (at(1), 2_000_000)
     ]
 
 

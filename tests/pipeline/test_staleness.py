@@ -69,11 +69,25 @@ def a_clock_that_is_behind_makes_nobody_else_late() -> Story:
     for boot in (*right, behind):
         boot.beats(0)
         for epoch in range(5):
+            boot.looks(100 * epoch - 1)
             boot.sees(100 * epoch, epoch=epoch)
     rows = yield [event for boot in (*right, behind) for event in boot.events]
     waits = _waits(rows, "delay_ms", "fleet_first_seen", "is_beyond_twice_the_interval")
     assert [waits[name, 4] for name in "abc"] == [(0, at(400), False)] * 3
     assert waits["behind", 4][0] == 0
+
+
+@story
+def a_boot_whose_clock_was_stepped_has_no_delays() -> Story:
+    right, stepped = [Boot(name) for name in "abc"], Boot("stepped")
+    stepped.beats(0)
+    stepped.beats(450, uptime_s=400)
+    for boot in (*right, stepped):
+        for epoch in range(5):
+            boot.looks(100 * epoch - 1)
+            boot.sees(100 * epoch, epoch=epoch)
+    rows = yield [event for boot in (*right, stepped) for event in boot.events]
+    assert {sidecar for sidecar, _ in _waits(rows)} == {*"abc"}
 
 
 @story

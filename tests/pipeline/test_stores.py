@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from pipeline.silver.silver_table import Merge, SilverTable
-from pipeline.stores.folders import MARK
+from pipeline.stores.folders import MARK, Folders
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, KINDS, LAYOUT, PARQUET, BatchId, StoreError
 
@@ -147,6 +147,23 @@ def test_a_folder_that_cannot_be_made_is_named(spark: SparkSession, tmp_path: Pa
     for kind in KINDS:
         with pytest.raises(StoreError, match=rf"{tmp_path}/file/out can't be written: .*not a directory"):
             open_store(spark, f"{tmp_path}/file/out", kind, to_write=True)
+
+
+def test_a_small_file_that_a_killed_driver_left_beside_its_place_is_read_if_it_is_whole(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folders, path = Folders(spark), tmp_path / "_failed.json"
+    folders.write_json(str(path), {"a": "why"})
+    path.rename(f"{path}.new")
+    assert folders.read_json(str(path)) == {"a": "why"}
+    folders.write_json(str(path), {"b": "why"})
+    assert folders.read_json(str(path)) == {"b": "why"}
+
+    path.rename(f"{path}.new")
+    folders.delete_json(str(path))
+    assert folders.read_json(str(path)) is None
+    (tmp_path / "_failed.json.new").write_text('{"a": "wh')
+    assert folders.read_json(str(path)) is None
 
 
 # -- a driver that was killed in the first write of a table --------------------------------------------------

@@ -105,6 +105,7 @@ def a_clock_that_is_wrong_makes_up_no_shortage() -> Story:
     boots = [*(Boot(name) for name in "abc"), Boot("ahead", clock_s=900)]
     for boot in boots:
         for epoch in range(1, 6):
+            boot.looks(epoch * 100 - 1)
             boot.sees(epoch * 100, epoch=epoch)
         boot.sees(600, epoch=5, isr=[1, 2])
         boot.sees(700, epoch=5)

@@ -25,7 +25,7 @@ from pipeline.silver import SILVER
 from pipeline.simulate import plan_for, write
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import PARQUET, BatchId
-from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS
+from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_DATA_QUALITY
 from tests.pipeline.fleets import bronze, mangled, numbered
 from tests.pipeline.oracle import Oracle
 
@@ -138,7 +138,9 @@ class ManyFleets:
             for batch, part in zip(batches, mangled(fleet, n), strict=True):
                 batch += numbered(part, self.mangled_from + n)
         self.tables.merge(batches)
-        self.oracle: Final = Oracle([*reported, *batches[0], *batches[1]])
+        self.oracle: Final = Oracle(
+            [*reported, *batches[0], *batches[1]], self.tables.rows(GOLD_DATA_QUALITY)
+        )
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pipeline.jars.connector_jars import JarsMissingError
 from pipeline.java import JavaMissingError
+from tests.clients.generators import GeneratorMissingError
 from tests.support.chromium import ChromiumMissingError
 from tests.support.debian_packages import PackagesMissingError
 from tests.support.npm_packages import NodeMissingError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 #: Each message says what to install.
 MISSING: Final = (
     *(JavaMissingError, JarsMissingError, ChromiumMissingError, NodeMissingError),
-    *(PackagesMissingError, PromtoolMissingError),
+    *(PackagesMissingError, PromtoolMissingError, GeneratorMissingError),
 )
 _NOT_RUN: Final = "NOT RUN: "
 

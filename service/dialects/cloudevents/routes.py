@@ -1,5 +1,9 @@
 """POST /cloudevents/{topic}: one event or a batch, answered after the brokers' acknowledgement.
 
+    /cloudevents/{topic}           publishCloudEvent     an envelope; any other mode as well
+    /cloudevents/{topic}/binary    publishEventData      binary mode only
+    /cloudevents/{topic}/batch     publishCloudEvents    a batch only
+
     202   all events are acknowledged; with their partitions and offsets
     207   some of a batch are; Pilotfish-Failed-Records counts the others
     else  none is: the common cause's status, else the gravest, as a problem document
@@ -32,7 +36,7 @@ from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import ProblemError, problem_of_body, refused
 from service.wire.json_parts import BodyLimits
 from service.wire.media_type import check_encoding
-from service.wire.responses import as_is, problems
+from service.wire.responses import as_is, problems, with_headers
 from service.wire.schemas import NoQuery, ProduceAnswer
 from service.wire.strict_json import BodyError
 
@@ -40,30 +44,14 @@ _FAMILY: Final = "application/cloudevents"
 _STRUCTURED: Final = "application/cloudevents+json"
 _BATCH: Final = "application/cloudevents-batch+json"
 
+#: Media types of envelopes that a path takes; None is binary mode.
+Modes = tuple[str | None, ...]
+_ANY_MODE: Final[Modes] = (None, _STRUCTURED, _BATCH)
+
 _ACCEPTED: Final = 202
 
 
 _TEXT_OR_NULL: Final[dict[str, Any]] = {"type": ["string", "null"], "minLength": 1}
-
-EVENT: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["specversion", "id", "source", "type"],
-    "properties": {
-        "specversion": {"const": "1.0"},
-        "id": {"type": "string", "minLength": 1},
-        "source": {"type": "string", "minLength": 1, "format": "uri-reference"},
-        "type": {"type": "string", "minLength": 1},
-        "datacontenttype": _TEXT_OR_NULL,
-        "dataschema": {**_TEXT_OR_NULL, "format": "uri"},
-        "subject": _TEXT_OR_NULL,
-        "time": {**_TEXT_OR_NULL, "format": "date-time"},
-        "partitionkey": {**_TEXT_OR_NULL, "description": "Becomes the record's key."},
-        "data": {"description": "Any JSON."},
-        "data_base64": {"type": ["string", "null"], "contentEncoding": "base64"},
-    },
-    "propertyNames": {"pattern": "^([a-z0-9]+|data_base64)$"},
-    "additionalProperties": {"type": ["string", "boolean", "integer", "null"]},
-}
 
 _EXAMPLE: Final[dict[str, Any]] = {
     "specversion": "1.0",
@@ -75,6 +63,27 @@ _EXAMPLE: Final[dict[str, Any]] = {
     "data": {"total": 12.5},
 }
 
+EVENT: Final[dict[str, Any]] = {
+    "title": "CloudEvent",
+    "type": "object",
+    "required": ["specversion", "id", "source", "type"],
+    "properties": {
+        "specversion": {"type": "string", "const": "1.0"},
+        "id": {"type": "string", "minLength": 1},
+        "source": {"type": "string", "minLength": 1, "format": "uri-reference"},
+        "type": {"type": "string", "minLength": 1},
+        "datacontenttype": _TEXT_OR_NULL,
+        "dataschema": {**_TEXT_OR_NULL, "format": "uri"},
+        "subject": _TEXT_OR_NULL,
+        "time": {**_TEXT_OR_NULL, "format": "date-time"},
+        "partitionkey": {**_TEXT_OR_NULL, "description": "Becomes the record's key."},
+        "data": {"description": "Any JSON."},
+        "data_base64": {"type": ["string", "null"], "contentEncoding": "base64"},
+    },
+    "additionalProperties": True,  # strings, booleans and integers
+    "example": _EXAMPLE,
+}
+
 _HEADERS: Final = (
     ("ce-specversion", "1.0", "In binary mode every event has ce-specversion, ce-id, ce-source and ce-type."),
     ("ce-id", "A234-1234-1234", "Values are percent-encoded UTF-8."),
@@ -83,55 +92,82 @@ _HEADERS: Final = (
     ("ce-partitionkey", "customer-7", "Becomes the record's key."),
 )
 
-REQUEST: Final[dict[str, Any]] = {
-    "parameters": [
-        {
-            "name": name,
-            "in": "header",
-            "schema": {"type": "string"},
-            "example": example,
-            "description": description,
-        }
-        for name, example, description in _HEADERS
-    ],
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/cloudevents+json": {"schema": EVENT, "example": _EXAMPLE},
-            "application/cloudevents-batch+json": {
-                "schema": {"type": "array", "items": EVENT},
-                "example": [_EXAMPLE],
-            },
-            "application/json": {
-                "schema": {"description": "Binary mode: the event's data. Any media type is allowed."},
-                "example": {"total": 12.5},
-            },
-        },
-    },
+_REQUIRED: Final = ("ce-specversion", "ce-id", "ce-source", "ce-type")
+_PARAMETERS: Final = [
+    {
+        "name": name,
+        "in": "header",
+        "required": name in _REQUIRED,
+        "schema": {"type": "string"},
+        "example": example,
+        "description": description,
+    }
+    for name, example, description in _HEADERS
+]
+
+
+def _body(media_type: str, schema: dict[str, Any], example: object) -> dict[str, Any]:
+    content = {media_type: {"schema": schema, "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_ACKNOWLEDGED: Final[dict[str, Any]] = {
+    "status_code": _ACCEPTED,
+    "response_model": ProduceAnswer,
+    "response_description": "All of the events were acknowledged.",
 }
+_SOME_FAILED: Final[dict[int | str, dict[str, Any]]] = {
+    207: {
+        "model": ProduceAnswer,
+        "description": "Some of a batch failed.",
+        "headers": with_headers("Pilotfish-Failed-Records"),
+    }
+}
+_NoParameters = Annotated[NoQuery, Query()]
 
 
 def events_router(events: Events) -> APIRouter:
-    """Returns the route, with its OpenAPI description."""
-    router = APIRouter(tags=["cloudevents"])
+    """Returns the routes, with their OpenAPI descriptions."""
+    refusals = problems(400, 404, 408, 413, 415, 422, 429, 500, 503, 504)
+    router = APIRouter(tags=["cloudevents"], responses=refusals)
 
     @router.post(
         "/cloudevents/{topic}",
-        status_code=_ACCEPTED,
-        response_model=ProduceAnswer,
-        response_description="All of the events were acknowledged.",
-        responses={
-            **problems(400, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-            207: {
-                "model": ProduceAnswer,
-                "description": "Some of a batch failed; Pilotfish-Failed-Records counts them.",
-            },
-        },
-        openapi_extra=REQUEST,
+        operation_id="publishCloudEvent",
+        openapi_extra=_body(_STRUCTURED, EVENT, _EXAMPLE),
+        **_ACKNOWLEDGED,
     )
-    async def post_events(request: Request, topic: str, _: Annotated[NoQuery, Query()]) -> Response:
-        """Writes one CloudEvent, or a batch, to a topic: in binary, structured or batch mode."""
-        return await events.post(topic, request)
+    async def post_events(request: Request, topic: str, _: _NoParameters) -> Response:
+        """Writes a CloudEvent to a topic. Takes binary mode and batches, too."""
+        return await events.post(topic, request, _ANY_MODE)
+
+    @router.post(
+        "/cloudevents/{topic}/binary",
+        operation_id="publishEventData",
+        openapi_extra={
+            "parameters": _PARAMETERS,
+            **_body(
+                "application/json",
+                {"description": "The event's data. Any media type is allowed."},
+                {"total": 12.5},
+            ),
+        },
+        **_ACKNOWLEDGED,
+    )
+    async def post_data(request: Request, topic: str, _: _NoParameters) -> Response:
+        """Writes a CloudEvent to a topic: its attributes as headers, its data as the body."""
+        return await events.post(topic, request, (None,))
+
+    @router.post(
+        "/cloudevents/{topic}/batch",
+        operation_id="publishCloudEvents",
+        openapi_extra=_body(_BATCH, {"type": "array", "items": EVENT}, [_EXAMPLE]),
+        responses=_SOME_FAILED,
+        **_ACKNOWLEDGED,
+    )
+    async def post_batch(request: Request, topic: str, _: _NoParameters) -> Response:
+        """Writes a batch of CloudEvents to a topic."""
+        return await events.post(topic, request, (_BATCH,))
 
     return router
 
@@ -156,20 +192,23 @@ class Events:
         self._body_threads = body_threads
         self._metrics = metrics
 
-    async def post(self, topic: str, request: Request) -> Response:
+    async def post(self, topic: str, request: Request, modes: Modes) -> Response:
         """Serves one request. Raises ProblemError if nothing of it was accepted."""
         with self._metrics.produce(request.scope) as timed:
-            answer = await self._answer(topic, request)
+            answer = await self._answer(topic, request, modes)
             timed.outcome = answer.outcome
             return as_is(answer.status, answer.headers, answer.body)
 
-    async def _answer(self, topic: str, request: Request) -> Answer:
+    async def _answer(self, topic: str, request: Request, modes: Modes) -> Answer:
         since_ms = self._clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
         try:
             self._producing.check(topic, caller)
             check_encoding(header(scope, b"content-encoding"))
             media_type = _envelope_type(header(scope, b"content-type"))
+            if media_type not in modes:
+                must = "is of another mode; POST /cloudevents/{topic} takes all of them"
+                raise refused(415, must, place="Content-Type")
             with self._admission.acquire(announced_bytes(scope), caller) as permit:
                 body = await read_body(
                     request.scope, request.receive, permit, self._producing.times.timeout_ms

@@ -38,21 +38,31 @@ Serve = Callable[[Request, str, str], Awaitable[Response]]
 
 def add_publish(router: APIRouter, publishing: Publishing) -> None:
     """Adds the routes. Bulk comes first: a topic's name could look like its path."""
-    for version in ("/v1.0", "/v1.0-alpha1"):
+    for version, alpha in (("/v1.0", ""), ("/v1.0-alpha1", "Alpha")):
         _add(
             router,
             "Publish bulk",
+            f"publishDaprEvents{alpha}",
             f"{version}/publish/bulk",
             publishing.publish_bulk,
             BULK_REQUEST,
             _BULK_ERRORS,
         )
-    _add(router, "Publish", "/v1.0/publish", publishing.publish, PUBLISH_REQUEST, _ERRORS)
+    _add(
+        router,
+        "Publish",
+        "publishDaprEvent",
+        "/v1.0/publish",
+        publishing.publish,
+        PUBLISH_REQUEST,
+        _ERRORS,
+    )
 
 
 def _add(
     router: APIRouter,
     summary: str,
+    operation_id: str,
     path: str,
     serve: Serve,
     request_body: dict[str, Any],
@@ -76,7 +86,7 @@ def _add(
             openapi_extra=request_body,
             summary=summary,
             description=serve.__doc__,
-            operation_id=f"{method.lower()}_{path.strip('/').replace('/', '_')}",
+            operation_id=operation_id if method == "POST" else f"{operation_id}ByPut",
         )
     methods = list(_METHODS)
     router.add_api_route(path + "/{pubsub}", _no_topic, methods=methods, include_in_schema=False)

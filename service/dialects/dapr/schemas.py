@@ -83,7 +83,11 @@ def _metadata(name: str, schema: dict[str, Any], description: str) -> dict[str, 
 
 
 _PARAMETERS: Final = [
-    _metadata("rawPayload", {"enum": [*BOOLEANS, ""]}, "Whether the body is sent without an envelope."),
+    _metadata(
+        "rawPayload",
+        {"type": "string", "pattern": f"^({'|'.join(BOOLEANS)})?$"},
+        "Whether the body is sent without an envelope: true or false.",
+    ),
     _metadata("partitionKey", {"type": "string"}, "The record's key."),
     _metadata(
         "partitionNumber",
@@ -92,12 +96,13 @@ _PARAMETERS: Final = [
     ),
     _metadata(
         "ttlInSeconds",
-        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^({DURATION})?$"}]},
+        {"type": "string", "pattern": f"^([1-9][0-9]{{0,8}}|{DURATION})?$"},
         "When the envelope expires: seconds, or a duration such as 1m30s.",
     ),
 ]
 
 _ENTRY: Final[dict[str, Any]] = {
+    "title": "DaprBulkEntry",
     "type": "object",
     "additionalProperties": False,
     "required": ["entryId", "event", "contentType"],
@@ -117,7 +122,6 @@ PUBLISH_REQUEST: Final[dict[str, Any]] = {
                 "schema": {"description": "The event. Any media type is allowed."},
                 "example": {"orderId": "100"},
             },
-            "text/plain": {"schema": {"type": "string"}, "example": "hello"},
         }
     },
 }

@@ -24,6 +24,7 @@ from service.dialects.dapr.envelope import app_id
 from service.dialects.dapr.event_records import NO_CHARACTER
 from service.dialects.dapr.schemas import HealthQuery, MetadataAnswer, dapr_errors
 from service.wire.errors import refused
+from service.wire.media_type import OCTET_STREAM
 from service.wire.responses import of_json
 from service.wire.schemas import NoQuery, check_query
 
@@ -86,18 +87,32 @@ def add_info(
     """Adds the routes and the store of labels."""
     labels = Labels(settings.internal.dapr_labels_max_bytes)
 
-    @router.get("/v1.0/metadata", response_model=MetadataAnswer, responses=dapr_errors(422))
+    @router.get(
+        "/v1.0/metadata",
+        operation_id="getDaprMetadata",
+        response_model=MetadataAnswer,
+        responses=dapr_errors(422),
+    )
     async def metadata(request: Request, _: Annotated[NoQuery, Query()]) -> Response:
         """Who this sidecar is, what can be published to, and the labels that the caller has put there."""
         return of_json(msgspec.json.encode(_metadata(settings, labels.of(caller_of(request.scope)))))
 
     @router.put(
         "/v1.0/metadata/{key}",
+        operation_id="putDaprLabel",
         status_code=204,
         responses=dapr_errors(400, 408, 413, 422, 429),
         dependencies=[Depends(check_query)],
         openapi_extra={
-            "requestBody": {"content": {"text/plain": {"schema": {"type": "string"}, "example": "blue"}}}
+            "requestBody": {
+                "description": "The value, as UTF-8. Any media type is allowed.",
+                "content": {
+                    OCTET_STREAM.decode(): {
+                        "schema": {"type": "string", "format": "binary"},
+                        "example": "blue",
+                    }
+                },
+            }
         },
     )
     async def put_label(request: Request, key: str, _: Annotated[NoQuery, Query()]) -> Response:
@@ -112,7 +127,9 @@ def add_info(
             raise refused(400, "invalid UTF-8", place="body") from e
         return Response(status_code=204)
 
-    @router.get("/v1.0/healthz", status_code=204, responses=dapr_errors(422, 500))
+    @router.get(
+        "/v1.0/healthz", operation_id="checkDaprHealth", status_code=204, responses=dapr_errors(422, 500)
+    )
     async def healthz(query: Annotated[HealthQuery, Query()]) -> Response:
         """Whether the sidecar takes requests on."""
         if query.appid is not None and query.appid != app_id(settings):
@@ -120,7 +137,12 @@ def add_info(
         _check_serving(producer, drain, errors.NOT_READY)
         return Response(status_code=204)
 
-    @router.get("/v1.0/healthz/outbound", status_code=204, responses=dapr_errors(422, 500))
+    @router.get(
+        "/v1.0/healthz/outbound",
+        operation_id="checkDaprOutboundHealth",
+        status_code=204,
+        responses=dapr_errors(422, 500),
+    )
     async def healthz_outbound(_: Annotated[NoQuery, Query()]) -> Response:
         """Whether it can send: a broker has reported the cluster."""
         _check_serving(producer, drain, errors.OUTBOUND_NOT_READY)

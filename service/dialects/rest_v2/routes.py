@@ -55,7 +55,7 @@ from service.produce.producing import Producing, RecordOutcome
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, refused
 from service.wire.json_parts import BodyLimits
-from service.wire.responses import as_is
+from service.wire.responses import FRESH, as_is
 from service.wire.schemas import NoQuery, check_query
 
 _LOOKUP_ERRORS = errors(400, 403, 404, 406, 422, 429, 503)
@@ -181,26 +181,41 @@ PartitionPath = Annotated[
 def lookups_router(metadata: MetadataV2) -> APIRouter:
     """Returns the look-up routes, with their OpenAPI descriptions."""
     router = APIRouter(
-        tags=["REST Proxy v2"], default_response_class=ResponseV2, dependencies=[Depends(check_query)]
+        tags=["REST Proxy v2"],
+        default_response_class=ResponseV2,
+        dependencies=[Depends(check_query)],
+        responses=FRESH,
     )
 
-    @router.get("/topics", response_model=list[str], responses=errors(406, 422, 503))
+    @router.get(
+        "/topics", operation_id="listTopicsV2", response_model=list[str], responses=errors(406, 422, 503)
+    )
     async def list_topics(request: Request, _: NoParameters) -> Response:
         """The names of all topics but Kafka's own."""
         return await metadata.topics(request)
 
-    @router.get("/topics/{topic}", response_model=TopicV2, responses=_LOOKUP_ERRORS)
+    @router.get(
+        "/topics/{topic}", operation_id="getTopicV2", response_model=TopicV2, responses=_LOOKUP_ERRORS
+    )
     async def get_topic(request: Request, topic: str, _: NoParameters) -> Response:
         """A topic: its configs, and its partitions with leaders and replicas."""
         return await metadata.topic(request, topic)
 
-    @router.get("/topics/{topic}/partitions", response_model=list[PartitionV2], responses=_LOOKUP_ERRORS)
+    @router.get(
+        "/topics/{topic}/partitions",
+        operation_id="listPartitionsV2",
+        response_model=list[PartitionV2],
+        responses=_LOOKUP_ERRORS,
+    )
     async def list_partitions(request: Request, topic: str, _: NoParameters) -> Response:
         """A topic's partitions, with their leaders and replicas."""
         return await metadata.partitions(request, topic)
 
     @router.get(
-        "/topics/{topic}/partitions/{partition}", response_model=PartitionV2, responses=_LOOKUP_ERRORS
+        "/topics/{topic}/partitions/{partition}",
+        operation_id="getPartitionV2",
+        response_model=PartitionV2,
+        responses=_LOOKUP_ERRORS,
     )
     async def get_partition(
         request: Request, topic: str, partition: PartitionPath, _: NoParameters
@@ -209,7 +224,23 @@ def lookups_router(metadata: MetadataV2) -> APIRouter:
         return await metadata.partition(request, topic, partition)
 
     @router.get(
+        "/brokers",
+        operation_id="listBrokersV2",
+        response_model=BrokersV2,
+        responses=errors(406, 422, 429, 503),
+    )
+    async def list_brokers(request: Request, _: NoParameters) -> Response:
+        """The ids of the brokers."""
+        return await metadata.brokers(request)
+
+    # Not kept, so without the headers of freshness.
+    asked = APIRouter(
+        tags=["REST Proxy v2"], default_response_class=ResponseV2, dependencies=[Depends(check_query)]
+    )
+
+    @asked.get(
         "/topics/{topic}/partitions/{partition}/offsets",
+        operation_id="getOffsetsV2",
         response_model=OffsetsV2,
         responses=_LOOKUP_ERRORS | errors(500),
     )
@@ -219,11 +250,7 @@ def lookups_router(metadata: MetadataV2) -> APIRouter:
         """The offsets of a partition's first and next record."""
         return await metadata.offsets(request, topic, partition)
 
-    @router.get("/brokers", response_model=BrokersV2, responses=errors(406, 422, 429, 503))
-    async def list_brokers(request: Request, _: NoParameters) -> Response:
-        """The ids of the brokers."""
-        return await metadata.brokers(request)
-
+    router.routes.extend(asked.routes)
     return router
 
 
@@ -233,6 +260,7 @@ def produce_router(produce: ProduceV2) -> APIRouter:
 
     @router.post(
         "/topics/{topic}",
+        operation_id="produceToTopicV2",
         response_model=ProduceAnswerV2,
         responses=_PRODUCE_ANSWERS,
         openapi_extra=PRODUCE_REQUEST,
@@ -243,6 +271,7 @@ def produce_router(produce: ProduceV2) -> APIRouter:
 
     @router.post(
         "/topics/{topic}/partitions/{partition}",
+        operation_id="produceToPartitionV2",
         response_model=ProduceAnswerV2,
         responses=_PRODUCE_ANSWERS,
         openapi_extra=PRODUCE_REQUEST,

@@ -44,7 +44,7 @@ class BrokersV2(BaseModel):
     brokers: list[int]
 
 
-class Offset(BaseModel):
+class OffsetV2(BaseModel):
     """One record: where it lies, or why it was not acknowledged."""
 
     partition: int | None
@@ -55,7 +55,7 @@ class Offset(BaseModel):
 
 
 class ProduceAnswerV2(BaseModel):
-    offsets: list[Offset] = Field(description="One per record, in order.")
+    offsets: list[OffsetV2] = Field(description="One per record, in order.")
     key_schema_id: None
     value_schema_id: None
 
@@ -63,7 +63,7 @@ class ProduceAnswerV2(BaseModel):
 class ErrorV2(BaseModel):
     error_code: int
     message: str
-    offsets: list[Offset] | None = Field(
+    offsets: list[OffsetV2] | None = Field(
         None, description="One per record, if none was acknowledged and the reasons differ."
     )
 
@@ -110,8 +110,12 @@ _EXAMPLES: Final[dict[Format, dict[str, Any]]] = {
 }
 
 
+_NAMES: Final = {Format.JSON: "Json", Format.TEXT: "Text", Format.BASE64: "Binary"}
+
+
 def _body_schema(form: Format) -> dict[str, Any]:
     header = {
+        "title": "RecordHeader",
         "type": "object",
         "additionalProperties": False,
         "required": ["key", "value"],
@@ -121,6 +125,7 @@ def _body_schema(form: Format) -> dict[str, Any]:
         },
     }
     record = {
+        "title": f"{_NAMES[form]}RecordV2",
         "type": "object",
         "additionalProperties": False,
         "properties": {
@@ -140,15 +145,12 @@ def _body_schema(form: Format) -> dict[str, Any]:
             "headers": {"type": ["array", "null"], "items": header},
         },
     }
-    schemas = ("key_schema", "key_schema_id", "value_schema", "value_schema_id")
     return {
+        "title": f"{_NAMES[form]}ProduceBodyV2",
         "type": "object",
         "additionalProperties": False,
         "required": ["records"],
-        "properties": {
-            "records": {"type": "array", "minItems": 1, "items": record},
-            **{name: {"type": "null"} for name in schemas},
-        },
+        "properties": {"records": {"type": "array", "minItems": 1, "items": record}},
     }
 
 

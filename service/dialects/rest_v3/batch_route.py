@@ -64,6 +64,7 @@ class BatchRoute:
         )
         router.post(
             "/v3/clusters/{cluster_id}/topics/{topic}/records:batch",
+            operation_id="produceBatchV3",
             status_code=_MULTI_STATUS,
             response_model=BatchAnswer,
             response_description="The outcome of each entry, by its id.",

@@ -49,7 +49,7 @@ from service.wire.asgi import HeaderPairs
 from service.wire.errors import ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers
 from service.wire.long_answers import Slices
-from service.wire.responses import of_body, of_long
+from service.wire.responses import FRESH, of_body, of_long
 from service.wire.schemas import check_query
 
 #: The query of a list.
@@ -90,40 +90,77 @@ class MetadataRoutes:
 
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""
-        router = APIRouter(tags=["REST Proxy v3: metadata"], dependencies=[Depends(check_query)])
+        router = APIRouter(
+            tags=["REST Proxy v3: metadata"],
+            dependencies=[Depends(check_query)],
+            responses=FRESH,
+        )
         alone = [Depends(no_query)]
         router.get(
             "/v3/clusters",
+            operation_id="listClustersV3",
+            dependencies=alone,
             response_model=ClusterDataList,
             responses=errors(400, 422, 429, 503),
-            dependencies=alone,
         )(self.clusters)
-        router.get(_CLUSTER, response_model=ClusterData, responses=_OF_CLUSTER, dependencies=alone)(
-            self.cluster
-        )
-        router.get(f"{_CLUSTER}/brokers", response_model=BrokerDataList, responses=_OF_CLUSTER)(self.brokers)
+        router.get(
+            _CLUSTER,
+            operation_id="getClusterV3",
+            dependencies=alone,
+            response_model=ClusterData,
+            responses=_OF_CLUSTER,
+        )(self.cluster)
+        router.get(
+            f"{_CLUSTER}/brokers",
+            operation_id="listBrokersV3",
+            response_model=BrokerDataList,
+            responses=_OF_CLUSTER,
+        )(self.brokers)
         router.get(
             f"{_CLUSTER}/brokers/{{broker_id}}",
+            operation_id="getBrokerV3",
+            dependencies=alone,
             response_model=BrokerData,
             responses=_OF_CLUSTER,
-            dependencies=alone,
         )(self.broker)
-        router.get(f"{_CLUSTER}/topics", response_model=TopicDataList, responses=_OF_CLUSTER)(self.topics)
-        router.get(_TOPIC, response_model=TopicData, responses=_OF_TOPIC, dependencies=alone)(self.topic)
-        router.get(f"{_TOPIC}/partitions", response_model=PartitionDataList, responses=_OF_TOPIC)(
-            self.partitions
-        )
-        router.get(_PARTITION, response_model=PartitionData, responses=_OF_TOPIC, dependencies=alone)(
-            self.partition
-        )
-        router.get(f"{_PARTITION}/replicas", response_model=ReplicaDataList, responses=_OF_TOPIC)(
-            self.replicas
-        )
+        router.get(
+            f"{_CLUSTER}/topics",
+            operation_id="listTopicsV3",
+            response_model=TopicDataList,
+            responses=_OF_CLUSTER,
+        )(self.topics)
+        router.get(
+            _TOPIC,
+            operation_id="getTopicV3",
+            dependencies=alone,
+            response_model=TopicData,
+            responses=_OF_TOPIC,
+        )(self.topic)
+        router.get(
+            f"{_TOPIC}/partitions",
+            operation_id="listPartitionsV3",
+            response_model=PartitionDataList,
+            responses=_OF_TOPIC,
+        )(self.partitions)
+        router.get(
+            _PARTITION,
+            operation_id="getPartitionV3",
+            dependencies=alone,
+            response_model=PartitionData,
+            responses=_OF_TOPIC,
+        )(self.partition)
+        router.get(
+            f"{_PARTITION}/replicas",
+            operation_id="listReplicasV3",
+            response_model=ReplicaDataList,
+            responses=_OF_TOPIC,
+        )(self.replicas)
         router.get(
             f"{_PARTITION}/replicas/{{broker_id}}",
+            operation_id="getReplicaV3",
+            dependencies=alone,
             response_model=ReplicaData,
             responses=_OF_TOPIC,
-            dependencies=alone,
         )(self.replica)
         return router
 

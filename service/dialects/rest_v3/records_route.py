@@ -78,6 +78,7 @@ class RecordsRoute:
         )
         router.post(
             "/v3/clusters/{cluster_id}/topics/{topic}/records",
+            operation_id="produceRecordsV3",
             response_model=DeliveryReport | ErrorAnswer,
             response_description="A report for each record, in order; `error_code` is its outcome.",
             responses=errors(400, 403, 404, 408, 413, 415, 422, 429, 503),

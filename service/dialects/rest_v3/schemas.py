@@ -206,44 +206,13 @@ errors: Final = error_answers(
 
 # -- bodies parsed by the dialect's own code -----------------------------------------------------------------
 
-_DATA: Final[dict[str, Any]] = {
-    "type": ["object", "null"],
-    "additionalProperties": False,
-    "properties": {
-        "type": {"enum": ["BINARY", "JSON", "STRING", None]},
-        "data": {"description": "BINARY: base64. STRING: a string. JSON: anything. Null is none at all."},
-    },
-}
-
+#: Nothing here has a type: an invalid record is not refused by HTTP, but answered by an error in its place.
 _RECORD_MEMBERS: Final[dict[str, Any]] = {
-    "partition_id": {
-        "anyOf": [
-            {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_INT32},
-            {"type": "string", "pattern": "^[0-9]{1,9}$"},
-        ]
-    },
-    "headers": {
-        "type": ["array", "null"],
-        "items": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["name"],
-            "properties": {
-                "name": {"type": "string"},
-                "value": {"type": ["string", "null"], "contentEncoding": "base64"},
-            },
-        },
-    },
-    "key": _DATA,
-    "value": _DATA,
-    "timestamp": {"type": ["string", "null"], "format": "date-time"},
-}
-
-_RECORD: Final[dict[str, Any]] = {"type": "object", "properties": _RECORD_MEMBERS}
-
-#: An invalid record is answered in its place, not refused by HTTP: hence "or anything".
-_RECORD_OR_NOT: Final[dict[str, Any]] = {
-    "anyOf": [_RECORD, {"description": "An invalid record is answered by an error object in its place."}]
+    "partition_id": {"description": f"A number from 0 to {MAX_INT32}, or null."},
+    "headers": {"description": 'A list of `{"name", "value"}`; the value is base64 or null.'},
+    "key": {"description": '`{"type", "data"}`; the type is BINARY (base64), JSON or STRING.'},
+    "value": {"description": "As the key; absent for none."},
+    "timestamp": {"description": "As 2021-02-05T19:14:42Z."},
 }
 
 _RECORD_EXAMPLE: Final[dict[str, Any]] = {
@@ -257,10 +226,16 @@ _RECORD_EXAMPLE: Final[dict[str, Any]] = {
 RECORDS_BODY: Final[dict[str, Any]] = {
     "required": True,
     "description": "One record, or any number of concatenated records.",
-    "content": {"application/json": {"schema": _RECORD_OR_NOT, "example": _RECORD_EXAMPLE}},
+    "content": {
+        "application/json": {
+            "schema": {"title": "RecordV3", "properties": _RECORD_MEMBERS},
+            "example": _RECORD_EXAMPLE,
+        }
+    },
 }
 
-_IDENTIFIED: Final[dict[str, Any]] = {
+_ENTRY: Final[dict[str, Any]] = {
+    "title": "BatchEntryV3",
     "type": "object",
     "required": ["id"],
     "properties": {
@@ -269,7 +244,8 @@ _IDENTIFIED: Final[dict[str, Any]] = {
             "pattern": "^[0-9a-zA-Z_-]+$",
             "minLength": 1,
             "maxLength": MAX_ID_LENGTH,
-        }
+        },
+        **_RECORD_MEMBERS,
     },
 }
 
@@ -278,6 +254,7 @@ BATCH_BODY: Final[dict[str, Any]] = {
     "content": {
         "application/json": {
             "schema": {
+                "title": "BatchBodyV3",
                 "type": "object",
                 "additionalProperties": False,
                 "required": ["entries"],
@@ -286,7 +263,7 @@ BATCH_BODY: Final[dict[str, Any]] = {
                         "type": "array",
                         "minItems": 1,
                         "maxItems": MAX_ENTRIES,
-                        "items": {"allOf": [_IDENTIFIED, _RECORD_OR_NOT]},
+                        "items": _ENTRY,
                     }
                 },
             },

@@ -145,9 +145,14 @@ def test_the_document_knows_every_call_of_the_api(web: HttpApp) -> None:
         ("POST", "/v1/records"),
         ("POST", "/v1/leaders"),
         ("POST", "/v1/topics/{topic}/records"),
+        ("POST", "/v1/topics/{topic}/records/bytes"),
+        ("POST", "/v1/topics/{topic}/records/stream"),
+        ("POST", "/v1/topics/{topic}/records/spool"),
         ("POST", "/v1/metadata/refresh"),
         ("GET", "/v1/status"),
         ("GET", "/v1/watch"),
+        ("GET", "/v1/watch/snapshot"),
+        ("GET", "/v1/watch/changes"),
         ("POST", "/v1/spool/requeue"),
     }
 
@@ -156,5 +161,5 @@ def test_the_document_gives_problems_their_own_media_type(web: HttpApp) -> None:
     document = web.get("/openapi.json").json()
     answers = document["paths"]["/v1/topics/{topic}/records"]["post"]["responses"]
     assert list(answers["404"]["content"]) == ["application/problem+json"]
-    assert list(answers["200"]["content"]) == ["application/json", "application/x-ndjson"]
+    assert list(answers["200"]["content"]) == ["application/json"]
     assert "#/$defs" not in json.dumps(document)

@@ -1,0 +1,160 @@
+"""`pilotfish-pipeline forget`: removes events from bronze and makes silver and gold again without them.
+
+For events that no value rule can reject and that spoil a table: a leader epoch that a partition can't have
+reached, a test sidecar. It changes nothing else: a line that arrives again is read again.
+
+The tables are marked as not up to date before anything is removed. So after a kill at any moment the next
+`run` makes them again from what bronze then has, and a repeated `forget` removes the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.commands.run import one_writer, session
+from pipeline.commands.sentences import FAILED, said_in_a_sentence
+from pipeline.errors import PipelineError
+from pipeline.stores.store import DELTA, KINDS, PARQUET
+from pipeline.tables import BRONZE_EVENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from pipeline.progress import Progress
+    from pipeline.refresh import Refresh
+    from pipeline.stores.store import Store
+
+_PARTS_OF_AN_EVENT = 3
+
+
+class ForgetError(PipelineError):
+    """Nothing to forget is named, or bronze has none of it."""
+
+
+@click.command()
+@click.option("--out", required=True, metavar="DIR", help="The folder of the tables: --out of `run`.")
+@click.option("--store", type=click.Choice(KINDS), default=PARQUET, show_default=True, help="Their format.")
+@click.option("--sidecar", "sidecars", multiple=True, metavar="ID", help="All events of it. Repeatable.")
+@click.option(
+    "--event", "events", multiple=True, metavar="ID/BOOT/SEQ", help="One event, by its number. Repeatable."
+)
+@click.option("--dry-run", is_flag=True, help="Count what would be removed, and change nothing.")
+@click.option("--master", metavar="URL", help="Spark's master. Default: all cores of this machine.")
+@click.option(
+    "--jars", type=click.Path(path_type=Path, file_okay=False), help="--store delta: where the jars are."
+)
+@click.option("--memory", metavar="SIZE", help="Of Spark's driver, as 4g.")
+@click.option("--progress/--no-progress", default=None, help="What is being done. Default: on a terminal.")
+@click.option("--verbose", is_flag=True, help="All that Spark says, and the stack of what went wrong.")
+def forget(
+    out: str,
+    store: str,
+    sidecars: tuple[str, ...],
+    events: tuple[str, ...],
+    dry_run: bool,
+    master: str | None,
+    jars: Path | None,
+    memory: str | None,
+    progress: bool | None,
+    verbose: bool,
+) -> None:
+    """Remove events from bronze, and make every other table again without them.
+
+    --event takes sidecar_id, boot_id and seq, as bronze_events has them: checkout-7d9f/7340000001/42. Delta
+    keeps old versions of bronze until VACUUM.
+    """
+    with said_in_a_sentence(verbose=verbose) as java_log:
+        which = condition(sidecars, events)
+        if "://" not in out and not Path(out).is_dir():
+            raise ForgetError(f"--out {out} is no folder: give the one that `run` writes to.")
+        from pipeline.progress import Progress
+
+        shows = sys.stderr.isatty() if progress is None else progress
+        said = Progress(sys.stderr, time.monotonic, shows=shows)
+        said.doing("starting Spark")
+        with (
+            nullcontext() if dry_run else one_writer(out),
+            session(
+                java_log, jars, needs_jars=store == DELTA, master=master, memory=memory, is_short=True
+            ) as spark,
+        ):
+            try:
+                failed = _forget(spark, out, store, which, said, is_dry_run=dry_run)
+            finally:
+                said.end()
+    for name, why in failed.items():
+        click.echo(f"pilotfish-pipeline: {name} was not made, and is as it was before: {why}", err=True)
+    if failed:
+        sys.exit(FAILED)
+
+
+def condition(sidecars: Sequence[str], events: Sequence[str]) -> str:
+    """Returns the SQL that is true for these events of bronze. Raises ForgetError for none, or no event."""
+    found = [f"sidecar_id = {_text(sidecar)}" for sidecar in sidecars]
+    for event in events:
+        # A sidecar's id may have slashes itself.
+        parts = event.rsplit("/", _PARTS_OF_AN_EVENT - 1)
+        try:
+            sidecar, boot, seq = parts[0], _bigint(parts[1]), _bigint(parts[2])
+        except (IndexError, ValueError):
+            raise ForgetError(
+                f"--event {event}: it is sidecar_id/boot_id/seq, as in checkout-7d9f/7340000001/42."
+            ) from None
+        found.append(f"(sidecar_id = {_text(sidecar)} AND boot_id = {boot} AND seq = {seq})")
+    if not found:
+        raise ForgetError("Say what to forget: --sidecar ID, or --event SIDECAR/BOOT/SEQ.")
+    return f"({' OR '.join(found)})"
+
+
+def _text(value: str) -> str:
+    """Returns the SQL of a text, whatever is in it."""
+    return f"CAST(X'{value.encode(errors='surrogateescape').hex()}' AS STRING)"
+
+
+def _bigint(text: str) -> str:
+    """Returns the SQL of a BIGINT, as boot_id and seq are. Raises ValueError for anything else."""
+    number = int(text)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(text)
+    return f"CAST('{number}' AS BIGINT)"
+
+
+def _forget(
+    spark: SparkSession, out: str, kind: str, which: str, progress: Progress, *, is_dry_run: bool
+) -> dict[str, str]:
+    """Removes the events and makes the other tables; returns those that could not be made, and why."""
+    from pipeline.refresh import Refresh
+    from pipeline.stores.formats import open_store
+
+    open_store(spark, out, kind)  # refuses a folder without tables, which the next line would make
+    store = open_store(spark, out, kind, to_write=not is_dry_run)
+    refresh = Refresh(spark, store, progress, lambda _: None)
+    progress.doing(f"looking for them in {BRONZE_EVENTS}")
+    count = store.read(BRONZE_EVENTS).where(which).count()
+    if is_dry_run:
+        click.echo(f"{count:,} events would be removed from {out}.")
+        return {}
+    if count == 0 and not refresh.is_due():
+        raise ForgetError(
+            f"{BRONZE_EVENTS} in {out} has none of these events; gold_data_quality has the sidecars and boots"
+            " that there are."
+        )
+    forget_events(store, refresh, which)
+    click.echo(f"{count:,} events are removed from {out}.")
+    return refresh.failed
+
+
+def forget_events(store: Store, refresh: Refresh, which: str) -> None:
+    """Removes these events from bronze and makes all other tables. May be repeated after a kill."""
+    refresh.begins_anew()
+    store.remove(BRONZE_EVENTS, which)
+    refresh.silver()
+    refresh.gold()
