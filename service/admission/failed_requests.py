@@ -26,6 +26,8 @@ from service.wire.trace_context import trace_context_of
 #: Entries that are kept.
 MOST: Final = 20
 _LONGEST_DETAIL: Final = 300
+#: Left out of an entry if they do not apply, as from a problem.
+_IF_SET: Final = ("written", "phase", "waited_ms", "cause", "place")
 
 
 class _Key(NamedTuple):
@@ -94,10 +96,6 @@ class FailedRequests:
                 "status": problem.status,
                 "detail": problem.detail,
                 "kafka_error": problem.kafka_error,
-                "written": problem.written,
-                "phase": problem.phase,
-                "waited_ms": problem.waited_ms,
-                "cause": problem.cause,
-                "place": problem.place,
                 "trace_id": failed.trace_id,
+                **{name: value for name in _IF_SET if (value := getattr(problem, name)) is not None},
             }

@@ -177,7 +177,6 @@ _STATUS: Final[dict[str, Any]] = {
                 "since_ms": 29_870,
                 "detail": "Messages are rejected since there are fewer in-sync replicas than required.",
             },
-            "place": None,
             "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
         }
     ],

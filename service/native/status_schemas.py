@@ -171,12 +171,12 @@ class FailedRequest(BaseModel):
     status: int
     detail: str
     kafka_error: str | None
-    written: Literal["no", "unknown"] | None
-    phase: Literal["metadata", "buffer", "delivery"] | None
-    waited_ms: int | None
-    cause: CauseOfTimeout | None
-    place: str | None
     trace_id: str | None = Field(description="Of the caller's traceparent, or of the request's span.")
+    written: Literal["no", "unknown"] | None = None
+    phase: Literal["metadata", "buffer", "delivery"] | None = None
+    waited_ms: int | None = None
+    cause: CauseOfTimeout | None = None
+    place: str | None = None
 
 
 class StatusAnswer(BaseModel):

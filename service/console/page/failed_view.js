@@ -43,8 +43,8 @@ function update(item, failed) {
 
 function detailsOf({ detail, phase, waited_ms: waitedMs, cause, written, trace_id: traceId }) {
   const details = [detail.endsWith(".") ? detail : `${detail}.`];
-  if (phase !== null) details.push(`Waited for ${phase}, for ${duration(waitedMs, true)}.`);
-  if (cause !== null) {
+  if (phase !== undefined) details.push(`Waited for ${phase}, for ${duration(waitedMs, true)}.`);
+  if (cause !== undefined) {
     const where = cause.node === null ? "" : ` at broker ${cause.node}`;
     details.push(`Cause: ${cause.kafka_error}${where}, ${count(cause.attempts)} attempts.`);
   }
