@@ -74,7 +74,7 @@ demo-failover: $(RUN)  ## a leader is stopped under load: the watch's events, th
 
 pipeline-demo: setup java  ## a simulated fleet through the data pipeline, and where its report lies: a minute or two
 	rm -rf $(PIPELINE_DEMO)
-	$(BIN)/python -m pipeline.simulate --out $(PIPELINE_DEMO)/events --events 100000
+	$(BIN)/python -m tests.pipeline.simulate --out $(PIPELINE_DEMO)/events --events 100000
 	$(BIN)/pilotfish-pipeline run --source files --input $(PIPELINE_DEMO)/events --out $(PIPELINE_DEMO)/tables
 	$(BIN)/pilotfish-pipeline report --tables $(PIPELINE_DEMO)/tables --out $(PIPELINE_DEMO)/report.html
 

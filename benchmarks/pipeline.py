@@ -9,10 +9,11 @@
     leader history    the job's way against plain window functions over the same bronze, in one session
     duckdb            six of the gold tables from the same files, in its own process
 
-The events are those of `python -m pipeline.simulate`: a fifth of them about one partition, 1 % of the lines
-duplicated, 0.1 % broken. They are made once and kept in `.cache/bench-pipeline`. `growth` is the exponent of
-CPU over events: 1 is linear. The JVM's start dominates small sizes, so the growth of the difference is
-reported too. Recorded in results-pipeline.json, as `make bench` replaces results.json as a whole.
+The events are those of `python -m tests.pipeline.simulate`: a fifth of them about one partition, 1 % of the
+lines duplicated, 0.1 % broken. They are made once and kept in `.cache/bench-pipeline`. `growth` is the
+exponent of CPU over events: 1 is linear. The JVM's start dominates small sizes, so the growth of the
+difference is reported too. Recorded in results-pipeline.json, as `make bench` replaces results.json as a
+whole.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def made_events(size: int) -> Path:
     if not folder.with_name(f"{folder.name}.truth.json").exists():
         _say(f"making {size:,} events")
         shutil.rmtree(folder, ignore_errors=True)
-        command = [*_python("pipeline.simulate"), "--out", str(folder), "--events", str(size)]
+        command = [*_python("tests.pipeline.simulate"), "--out", str(folder), "--events", str(size)]
         run_tree([*command, "--seed", str(SEED)], _log("simulate"))
     return folder
 

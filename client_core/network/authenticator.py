@@ -71,9 +71,8 @@ class PlaintextAuthenticator:
     def awaits_credentials(self) -> bool:
         return False
 
-    @property
-    def reauthenticates_at_ms(self) -> int | None:
-        return None
+    #: Never. An attribute: it is read for each send.
+    reauthenticates_at_ms: int | None = None
 
     def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
         return None

@@ -14,6 +14,7 @@ from pipeline import tables
 from pipeline.gold.advice import advice
 from pipeline.gold.churn import churn, churn_brokers, flapping
 from pipeline.gold.data_quality import data_quality, rejects
+from pipeline.gold.incidents import incidents
 from pipeline.gold.leader_history import current_leader, leader_history
 from pipeline.gold.leader_skew import leader_skew
 from pipeline.gold.produce_slo import produce_slo
@@ -38,6 +39,7 @@ GOLD: Final[Mapping[str, GoldTable]] = {
     tables.GOLD_PRODUCE_SLO: produce_slo,
     tables.GOLD_LEADER_SKEW: leader_skew,
     tables.GOLD_REJECTS: rejects,
+    tables.GOLD_INCIDENTS: incidents,
     tables.GOLD_ADVICE: advice,
 }
 

@@ -14,10 +14,12 @@ clocks can still put bounds in the wrong order. Then start_after is null, or end
 partition was last seen short; the maximum duration is then null.
 
     states   per partition, epoch and hour, by time      spreads a partition with half of all events over its
-       │     runs of states that are equally short       epochs and hours
+       │     runs that lack the same brokers             epochs and hours
        ▼
     runs     per partition, by epoch, hour and time      few: a run has hundreds of states
-             merges neighbours that are equally short
+       │     merges neighbours that lack the same brokers
+       ▼
+    shortages    merges neighbours that lack any
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def urp(read: Read) -> DataFrame:
     whole_by = f.when(is_end_known, f.col("whole_by")).otherwise(f.col("end_after"))
     most_ms = ms_between(f.col("start_after"), f.col("end_by"))
     return (
-        _with_their_neighbours(_runs(_runs_of_an_hour(_states(read))))
+        _shortages(_runs(_runs_of_an_hour(_states(read))))
         .where("is_short")
         .join(topic_ends(read), ["cluster_id", "topic_key"], "left")
         .withColumnsRenamed({"first": "start_by", "isr": "min_isr"})
@@ -69,6 +71,7 @@ def urp(read: Read) -> DataFrame:
             "end_by",
             "min_isr",
             "replicas",
+            "missing",
             "is_leaderless",
             ms_between(f.col("start_by"), f.col("end_after")).alias("min_duration_ms"),
             f.when(is_end_known, most_ms).alias("max_duration_ms"),
@@ -78,6 +81,7 @@ def urp(read: Read) -> DataFrame:
 
 def _states(read: Read) -> DataFrame:
     isr, replicas = f.size("state.isr"), f.size("state.replicas")
+    missing = f.array_except("state.replicas", "state.isr")
     return believed(read, read(SILVER_ISR_OBS)).select(
         *_EPOCH_KEY,
         hour_of("observed_at"),
@@ -85,6 +89,7 @@ def _states(read: Read) -> DataFrame:
         *BOOT_KEY,
         "topic",
         (isr < replicas).alias("is_short"),
+        f.when(isr < replicas, missing).alias("brokers"),
         isr.alias("isr"),
         replicas.alias("replicas"),
         (f.col("state.leader") == NOBODY).alias("is_leaderless"),
@@ -92,12 +97,17 @@ def _states(read: Read) -> DataFrame:
 
 
 def _runs_of_an_hour(states: DataFrame) -> DataFrame:
-    """Returns runs of equally short states within an epoch's hour."""
+    """Returns runs of states that lack the same brokers, within an epoch's hour."""
     by_time = Window.partitionBy(*_EPOCH_KEY, "hour").orderBy("observed_at", *BOOT_KEY)
     return (
-        _numbered(states, by_time)
+        _numbered(states, by_time, "brokers")
         .groupBy(*_EPOCH_KEY, "hour", "run")
-        .agg(f.min("observed_at").alias("first"), f.max("observed_at").alias("last"), *_what_a_run_is_like())
+        .agg(
+            f.min("observed_at").alias("first"),
+            f.max("observed_at").alias("last"),
+            f.min("brokers").alias("brokers"),
+            *_what_a_run_is_like(),
+        )
     )
 
 
@@ -106,26 +116,49 @@ def _runs(runs_of_hours: DataFrame) -> DataFrame:
     pieces = runs_of_hours.withColumnRenamed("run", "piece")
     place = ("leader_epoch", "hour", "piece")
     return (
-        _numbered(pieces, Window.partitionBy(*PARTITION_KEY).orderBy(*place))
+        _numbered(pieces, Window.partitionBy(*PARTITION_KEY).orderBy(*place), "brokers")
         .groupBy(*PARTITION_KEY, "run")
         .agg(
             f.min_by("first", f.struct(*place)).alias("first"),
             f.max_by("last", f.struct(*place)).alias("last"),
+            f.min("brokers").alias("brokers"),
             *_what_a_run_is_like(),
         )
     )
 
 
-def _with_their_neighbours(runs: DataFrame) -> DataFrame:
+def _shortages(runs: DataFrame) -> DataFrame:
+    """Returns runs of equally short states, with `missing`, and the whole states before and after."""
     beside = Window.partitionBy(*PARTITION_KEY).orderBy("run")
-    return runs.select(
-        "*", f.lag("last").over(beside).alias("whole_until"), f.lead("first").over(beside).alias("whole_by")
+    following = f.lead("first").over(beside)
+    # Clocks may put the next state before this one.
+    until = f.when(following.isNotNull(), f.greatest(following, f.col("first")))
+    pieces = (
+        runs.select("*", until.alias("until"))
+        .select("*", f.struct(f.col("first").alias("since"), "until", "brokers").alias("piece"))
+        .withColumnRenamed("run", "number")
+    )
+    return (
+        _numbered(pieces, Window.partitionBy(*PARTITION_KEY).orderBy("number"), "is_short")
+        .groupBy(*PARTITION_KEY, "run")
+        .agg(
+            f.min_by("first", "number").alias("first"),
+            f.max_by("last", "number").alias("last"),
+            f.array_sort(f.collect_list(f.when(f.col("is_short"), f.col("piece")))).alias("missing"),
+            *_what_a_run_is_like(),
+        )
+        .select(
+            "*",
+            f.lag("last").over(beside).alias("whole_until"),
+            f.lead("first").over(beside).alias("whole_by"),
+        )
     )
 
 
-def _numbered(rows: DataFrame, order: WindowSpec) -> DataFrame:
-    """Adds to each row the number of its run of equally short states."""
-    is_other = f.coalesce(f.col("is_short") != f.lag("is_short").over(order), f.lit(False))
+def _numbered(rows: DataFrame, order: WindowSpec, what: str) -> DataFrame:
+    """Adds to each row the number of its run of rows with the same value of `what`."""
+    is_first = f.row_number().over(order) == 1
+    is_other = ~is_first & ~f.col(what).eqNullSafe(f.lag(what).over(order))
     up_to_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return rows.select("*", is_other.alias("is_other")).select(
         "*", f.count_if("is_other").over(up_to_here).alias("run")

@@ -1,8 +1,7 @@
-"""Findings about produced records: slow brokers, failing topics, uneven load."""
+"""Findings about produced records: slow brokers, uneven load. Failed records are those of incidents."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -26,7 +25,6 @@ _SLOW_AT_ALL: Final = 2
 _SLOW_LEAST_US: Final = 10_000
 #: If at least this share of its topics is slow, it is the broker and not the topic.
 _SLOW_AS_A_WHOLE: Final = 0.5
-_ERROR_RATE: Final = 0.001
 _EXCESS: Final = 0.3
 _TOPIC_LOAD: Final = 0.5
 _REMEDY_SLOW: Final = (
@@ -117,35 +115,6 @@ def typical_hour(produce: pd.DataFrame, by: list[str], percentile: str) -> pd.Se
     groups = known.groupby(by)["records"]
     passed = groups.cumsum() >= groups.transform("sum") / 2
     return known[passed].groupby(by)[percentile].first()
-
-
-def failing_topics(view: ClusterView) -> Iterator[Finding]:
-    """Finds topics with failed records."""
-    sums = view.produce.groupby("topic")[["records", "failed"]].sum()
-    rates = (sums["failed"] / (sums["records"] + sums["failed"]).clip(lower=1)).sort_values(
-        ascending=False, kind="stable"
-    )
-    failing = rates[rates >= _ERROR_RATE]
-    for topic in failing.index[:_MOST]:
-        errors: Counter[str] = Counter()
-        for row in view.produce[view.produce["topic"] == topic]["errors"]:
-            for error in row if row is not None else ():
-                errors[error["error"]] += error["records"]
-        named = [
-            f"{words.name(error)} ({words.count(number)})" for error, number in errors.most_common(_MOST)
-        ]
-        more = len(failing) - _MOST
-        yield Finding(
-            Grade.SOON,
-            f"{words.share(rates[topic])} of the records for {words.name(topic)} failed.",
-            f"{words.counted(sums['failed'][topic], 'record')} of"
-            f" {words.count(sums['failed'][topic] + sums['records'][topic])}:"
-            f" {words.listed(named) or 'no reason given'}."
-            + (f" {words.counted(more, 'more topic')} above {words.share(_ERROR_RATE)}." if more > 0 else ""),
-            "Each error has its cause: NOT_ENOUGH_REPLICAS is a short ISR (see below), REQUEST_TIMED_OUT a"
-            " leader or follower that is slow or gone, TOPIC_AUTHORIZATION_FAILED an ACL.",
-            "latency",
-        )
 
 
 def skewed(view: ClusterView) -> Iterator[Finding]:

@@ -161,8 +161,13 @@ def left_out(view: ClusterView) -> str:
     return (
         f"{words.counted(len(boots), 'boot')} of {words.counted(len(view.quality), 'boot')} left out, as the"
         f" clocks are wrong: of {words.listed(names, 6)}. They date no leader and no shortage of replicas."
-        f" Their delays and windows count, with times set right. {words.counted(only_theirs, 'partition')}"
-        " no other sidecar follows: no shortage is shown for these."
+        " Their delays and windows count, with times set right."
+        + (
+            f" {words.counted(only_theirs, 'partition')} no other sidecar follows: no shortage is shown for"
+            " these."
+            if only_theirs
+            else ""
+        )
     )
 
 

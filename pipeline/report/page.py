@@ -1,7 +1,7 @@
-"""Builds the HTML file: what to do first, then the key figures, then the data behind them.
+"""Builds the HTML file: the incidents, other findings, then the data behind them.
 
-The page has no script and loads nothing; its content security policy forbids both. Its first part is the list
-of findings, the most urgent first.
+The page has no script and loads nothing; its content security policy forbids both. Its first screen answers
+what happened, why, what it hurt, and whether it is over.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pipeline.report import (
     findings_of_brokers,
     findings_of_load,
     findings_of_sidecars,
+    incidents,
     sections_of_brokers,
     sections_of_load,
     sections_of_sidecars,
@@ -42,11 +43,7 @@ _MOST_CLUSTERS: Final = 5
 _LOOKS: Final[tuple[Callable[[ClusterView], Iterator[Finding]], ...]] = (
     findings_of_brokers.leaderless,
     findings_of_brokers.conflicts,
-    findings_of_brokers.short_of_replicas,
-    findings_of_brokers.lost_leadership,
-    findings_of_brokers.flapping,
     findings_of_load.slow_brokers,
-    findings_of_load.failing_topics,
     findings_of_sidecars.late,
     findings_of_sidecars.silent,
     findings_of_sidecars.wrong_clocks,
@@ -56,7 +53,7 @@ _LOOKS: Final[tuple[Callable[[ClusterView], Iterator[Finding]], ...]] = (
 
 
 def findings_of(view: ClusterView) -> list[Finding]:
-    """Returns the findings about a cluster and its sidecars; empty if all is well."""
+    """Returns the findings about a cluster and its sidecars that are no incidents; empty if all is well."""
     found = [finding for look in _LOOKS for finding in look(view)]
     return sorted(found, key=lambda finding: finding.grade)
 
@@ -143,29 +140,37 @@ def _footer() -> Markup:
 def _cluster(view: ClusterView, prefix: str, clusters: int) -> Markup:
     findings = findings_of(view)
     sections = [
+        incidents.section(view, prefix),
         sections_of_brokers.leaders(view, prefix),
-        sections_of_brokers.churn(view, prefix),
-        sections_of_brokers.replicas(view, prefix),
         sections_of_sidecars.staleness(view, prefix),
         sections_of_load.latency(view, prefix),
         sections_of_load.skew(view, prefix),
         sections_of_sidecars.quality(view),
     ]
-    advice = [
-        element("h3", text("What to do")),
-        _list(findings, f"{prefix}-advice", prefix) if findings else _all_well(view),
-    ]
-    figures = [element("h3", text("Key figures")), sections_of_sidecars.figures(view)]
     left_out = of_clocks(view)
     parts = [
         element("h2", text(f"Cluster {words.name(view.cluster_id)}"), id=prefix),
-        _contents(sections, prefix, clusters),
+        paragraph(sections_of_sidecars.scope(view), class_="how"),
         *([paragraph(left_out, class_="how")] if left_out else []),
-        element("section", *advice, class_="advice"),
-        element("section", *figures),
+        element("section", *_what_happened(view, prefix, is_well=not findings), class_="advice"),
+        *([_beyond_incidents(findings, prefix)] if findings else []),
+        _contents(sections, prefix, clusters),
         *(_section(section, prefix) for section in sections),
     ]
     return element("article", *parts, aria_labelledby=prefix)
+
+
+def _what_happened(view: ClusterView, prefix: str, *, is_well: bool) -> list[Markup]:
+    heading = element("h3", text("What happened"))
+    if view.incidents.empty:
+        return [heading, _all_well(view) if is_well else paragraph(incidents.headline(view))]
+    summary = element("p", element("strong", text(incidents.headline(view))), class_="headline")
+    return [heading, summary, incidents.listed(view, prefix)]
+
+
+def _beyond_incidents(findings: list[Finding], prefix: str) -> Markup:
+    heading = element("h3", text("What else to do"))
+    return element("section", heading, _list(findings, f"{prefix}-advice", prefix), class_="advice")
 
 
 def _all_well(view: ClusterView) -> Markup:

@@ -1,4 +1,4 @@
-"""The report's sections about the sidecars and their events: key figures, staleness, data quality."""
+"""The report's sections about the sidecars and their events: scope, staleness, data quality."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import pandas as pd
 
 from pipeline.report import words
 from pipeline.report.figures.amounts import spread
-from pipeline.report.findings_of_load import typical_hour
 from pipeline.report.findings_of_sidecars import REASONS
 from pipeline.report.markup import (
     Markup,
     Section,
     code,
-    element,
     folded,
     paragraph,
     plot,
     table,
-    text,
     together,
 )
 from pipeline.report.view import BINS_MS
@@ -33,50 +30,18 @@ _MOST: Final = 20
 _LONGEST_EXAMPLE: Final = 160
 
 
-def figures(view: ClusterView) -> Markup:
-    """Returns the key figures, as a list of terms."""
-    fleet = view.staleness_summary[view.staleness_summary["service"].isna()]
-    p95 = fleet["p95_ms"].iloc[0] if len(fleet) else None
+def scope(view: ClusterView) -> str:
+    """Returns what the sidecars watched, as a sentence."""
+    quality, current = view.quality, view.current
     records, failed = view.produce["records"].sum(), view.produce["failed"].sum()
-    p99 = typical_hour(view.produce, ["cluster_id"], "p99_us")
-    quality = view.quality
-    lost = quality["missing"].sum()
-    reported = [
-        (
-            "Sidecars",
-            words.count(quality["sidecar_id"].nunique()),
-            words.counted(quality["service"].nunique(), "service"),
-        ),
-        ("Brokers", words.count(view.skew["broker"].nunique()), "that lead or led"),
-        (
-            "Partitions",
-            words.count(len(view.current)),
-            words.counted(view.current["topic"].nunique(), "topic"),
-        ),
-        (
-            "Leader changes",
-            words.count(view.history["is_leader_change"].sum()),
-            words.counted(view.churn["elections"].sum(), "election"),
-        ),
-        ("Records", words.compact(records), f"{words.share(failed / max(records + failed, 1))} failed"),
-        ("Produce p99", words.latency(p99.iloc[0]) if len(p99) else "none", "in a typical hour"),
-        (
-            "New leaders known",
-            "none" if p95 is None or pd.isna(p95) else words.duration(p95),
-            "to 95 % of the sidecars",
-        ),
-        ("Events", words.compact(quality["received"].sum()), f"{words.count(lost)} missing"),
-    ]
-    cards = [
-        element(
-            "div",
-            element("dt", text(name)),
-            element("dd", text(value)),
-            element("dd", text(more), class_="more"),
-        )
-        for name, value, more in reported
-    ]
-    return element("dl", *cards, class_="figures")
+    services, topics = quality["service"].nunique(), current["topic"].nunique()
+    return (
+        f"{words.counted(quality['sidecar_id'].nunique(), 'sidecar')} of"
+        f" {words.counted(services, 'service')} watched {words.counted(len(current), 'partition')} of"
+        f" {words.counted(topics, 'topic')} on {words.counted(view.skew['broker'].nunique(), 'broker')}, and"
+        f" sent {words.compact(records)} records, of which {words.share(failed / max(records + failed, 1))}"
+        " failed."
+    )
 
 
 def staleness(view: ClusterView, prefix: str) -> Section:

@@ -35,12 +35,9 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         *("missed_epochs", "is_conflict", "is_clock_suspect", "is_leader_change"),
     ),
     tables.GOLD_CURRENT_LEADER: (*_PARTITION, "leader", "leader_epoch", "since", "last_seen"),
-    tables.GOLD_CHURN: ("cluster_id", "hour", "topic", "elections", "leader_changes", "partitions"),
-    tables.GOLD_CHURN_BROKERS: ("cluster_id", "hour", "broker", "gained", "lost"),
-    tables.GOLD_FLAPPING: (*_PARTITION, "flapping_from", "flapping_to", "leader_changes"),
-    tables.GOLD_URP: (
-        *(*_PARTITION, "start_after", "start_by", "end_after", "end_by", "min_isr", "replicas"),
-        *("is_leaderless", "min_duration_ms", "max_duration_ms"),
+    tables.GOLD_INCIDENTS: (
+        *("cluster_id", "kind", "broker", "topic", "partition", "began_by", "over_by", "times"),
+        *("partitions_short", "leaders_moved", "failed", "errors", "topics", "services"),
     ),
     tables.GOLD_STALENESS_SUMMARY: (
         *("cluster_id", "service", "sidecar_id", "observations", "censored", "beyond_twice_the_interval"),
@@ -148,10 +145,7 @@ class ClusterView:
     cluster_id: str
     history: pd.DataFrame
     current: pd.DataFrame
-    churn: pd.DataFrame
-    churn_brokers: pd.DataFrame
-    flapping: pd.DataFrame
-    urp: pd.DataFrame
+    incidents: pd.DataFrame
     staleness_summary: pd.DataFrame
     staleness: Staleness
     produce: pd.DataFrame
@@ -179,10 +173,7 @@ class ClusterView:
 _FIELDS: Final = {
     "history": tables.GOLD_LEADER_HISTORY,
     "current": tables.GOLD_CURRENT_LEADER,
-    "churn": tables.GOLD_CHURN,
-    "churn_brokers": tables.GOLD_CHURN_BROKERS,
-    "flapping": tables.GOLD_FLAPPING,
-    "urp": tables.GOLD_URP,
+    "incidents": tables.GOLD_INCIDENTS,
     "staleness_summary": tables.GOLD_STALENESS_SUMMARY,
     "produce": tables.GOLD_PRODUCE_SLO,
     "skew": tables.GOLD_LEADER_SKEW,
@@ -230,12 +221,23 @@ def _frame(gold: Gold, table: str) -> pd.DataFrame:
     elif "is_left_out" in columns and "is_left_out" not in frame:
         # Written by an older job, which left no boot out.
         frame = frame.assign(is_left_out=False)
-    sortable = [column for column in columns if column != "errors"]
+    sortable = [column for column in columns if column not in _LISTS]
     return frame[columns].sort_values(sortable, kind="stable", ignore_index=True)
 
 
-_TIMES: Final = ("valid_", "since", "last_", "hour", "flapping_", "start_", "end_", "first_")
-_TEXTS: Final = ("cluster_id", "topic", "service", "sidecar_id", "version", "errors", "reason", "example")
+_LISTS: Final = ("errors", "topics", "services")
+_TIMES: Final = ("valid_", "since", "last_", "hour", "began_", "over_", "first_")
+_TEXTS: Final = (
+    "cluster_id",
+    "topic",
+    "service",
+    "sidecar_id",
+    "version",
+    "reason",
+    "example",
+    "kind",
+    "errors",
+)
 _FRACTIONS: Final = ("_ms", "_us", "share", "excess")
 
 

@@ -141,7 +141,8 @@ class AdmissionControl:
         share = None if caller is ANYONE else self._share_of(caller)
         if share is not None:
             self._check_requests(share)
-        self._check_bytes(body_bytes, share, 0)
+        if share is not None or self.bytes + body_bytes > self._max_bytes:
+            self._check_bytes(body_bytes, share, 0)
         permit = Permit(self, share)
         if share is not None:
             self._shares[caller.name] = share
@@ -166,7 +167,8 @@ class AdmissionControl:
         """Releases the bytes of a permit. Called by Permit."""
         self._drain.add(permit.bytes, self._clock.now_ms())
         self.add(permit, -permit.bytes)
-        self._forget_if_empty(permit.share)
+        if permit.share is not None:
+            self._forget_if_empty(permit.share)
 
     def release_request(self, permit: Permit) -> None:
         """Releases the request of a permit. Called by Permit."""
@@ -188,8 +190,8 @@ class AdmissionControl:
         share.caller = caller  # the file may have new limits since it was reloaded
         return share
 
-    def _forget_if_empty(self, share: _Share | None) -> None:
-        if share is None or share.requests or share.bytes:
+    def _forget_if_empty(self, share: _Share) -> None:
+        if share.requests or share.bytes:
             return
         if self._shares.get(share.caller.name) is share:
             del self._shares[share.caller.name]
@@ -290,7 +292,8 @@ class DrainRate:
         self._before = 0
 
     def add(self, released_bytes: int, now_ms: int) -> None:
-        self._turn(now_ms)
+        if now_ms // 1000 != self._second:
+            self._turn(now_ms)
         self._now += released_bytes
 
     def seconds_for(self, too_many_bytes: int, now_ms: int) -> int:

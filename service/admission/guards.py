@@ -36,9 +36,9 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
-from service.admission.access import Access, Admission, Refuse, authorizations_of
+from service.admission.access import VARY, Access, Admission, Refuse, authorizations_of
 from service.admission.admission_control import RetryAfter
-from service.admission.caller import set_caller
+from service.admission.caller import ANYONE, Caller, set_caller
 from service.admission.drain import PATH as QUIT_PATH
 from service.admission.drain import Drain, Quit
 from service.observe.http_metrics import OTHER, HttpMetrics
@@ -47,6 +47,7 @@ from service.wire.asgi import (
     BODY,
     UNIX,
     ASGIApp,
+    HeaderPairs,
     Message,
     Receive,
     Scope,
@@ -54,6 +55,7 @@ from service.wire.asgi import (
     as_get,
     head_of,
     header,
+    header_lines,
     respond,
     respond_with,
 )
@@ -74,6 +76,11 @@ _MAX_KNOWN_HOSTS: Final = 64
 SITE: Final = b"sec-fetch-site"
 
 _OURS: Final = (b"same-origin", b"none")
+
+#: The headers of a GET that the guards check, or that have a body follow.
+_CHECKED: Final = frozenset(
+    {b"host", b"authorization", b"origin", SITE, b"content-length", b"transfer-encoding", b"expect"}
+)
 
 
 def is_of_another_page(scope: Scope, site: bytes) -> bool:
@@ -118,6 +125,7 @@ class Guards:
     def __init__(
         self,
         app: ASGIApp,
+        look_ups: ASGIApp,
         *,
         allowed_hosts: Sequence[str],
         cors: Cors,
@@ -131,12 +139,13 @@ class Guards:
         is_stream: Callable[[Scope], bool] = lambda _: False,
         quit_path: Quit | None = None,
     ) -> None:
-        """`is_stream` returns whether a request's body is limited record by record.
+        """`look_ups` serves GET, `app` the other methods.
 
-        `access` is None if no tokens are in use; `open_paths` can be read without a token. `quit_path` is
-        None if it has no token.
+        `is_stream` returns whether a request's body is limited record by record. `access` is None if no
+        tokens are in use; `open_paths` can be read without a token. `quit_path` is None if it has no token.
         """
         self._app = app
+        self._look_ups = look_ups
         self._any_host = "*" in allowed_hosts
         self._hosts = frozenset(host.lower().encode() for host in allowed_hosts)
         self._known_hosts: set[bytes | None] = set()
@@ -150,6 +159,10 @@ class Guards:
         self._open_paths = open_paths
         self._is_stream = is_stream
         self._quit = quit_path
+        #: Header lines of each answer to a request that `caller_at_once` admits.
+        self.added_lines: Final = header_lines(
+            [*(() if access is None else (VARY,)), *cors.headers_for(None)]
+        )
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Checks a request and passes it on. Not a coroutine, because each request would pay for it."""
@@ -180,9 +193,9 @@ class Guards:
         if (
             host not in self._known_hosts
             or origin is not None
-            or length is not None
             or site is not None
             or twice
+            or (length is not None and not self._is_short(length))
         ):
             problem = self._refusal(scope, host, origin, length, site, twice=twice)
             if problem is not None:
@@ -202,7 +215,7 @@ class Guards:
             return self._refuse(scope, send, _ENCODED_SLASH)
         if scope["method"] != "GET":
             if scope["method"] == "HEAD":
-                return self._app(as_get(scope), receive, head_of(send))
+                return self._look_ups(as_get(scope), receive, head_of(send))
             if self._drain.begun:
                 return self._refuse(scope, send, self._retry_after.on(_SHUTTING_DOWN))
             is_packed = coding is not None and coding.lower() == b"gzip"
@@ -212,7 +225,32 @@ class Guards:
                     receive = unpacking(receive)
                 receive = self._counted(receive)
                 scope.pop(BODY, None)
-        return self._app(scope, receive, send)
+            return self._app(scope, receive, send)
+        return self._look_ups(scope, receive, send)
+
+    def caller_at_once(self, headers: HeaderPairs, *, over_unix: bool) -> Caller | None:
+        """Returns the caller of a GET whose headers pass all checks; None if `__call__` must check it.
+
+        The answer needs `added_lines` too.
+        """
+        host = authorization = None
+        for name, value in headers:
+            if name not in _CHECKED:
+                continue
+            if name == b"host" and host is None:
+                host = value
+            elif name == b"authorization" and authorization is None:
+                authorization = value
+            else:
+                return None
+        if host not in self._known_hosts and not over_unix:
+            return None
+        if self._access is None:
+            return ANYONE
+        if authorization is None:
+            return None
+        judged = self._access.judge([authorization])
+        return None if isinstance(judged, Problem) else judged[1]
 
     # -- checking --------------------------------------------------------------------------------------------
 
@@ -254,7 +292,10 @@ class Guards:
         """Returns whether the length is valid and not too large. Later code uses it unchecked."""
         if not length.isdigit() or len(length) > _MAX_LENGTH_DIGITS:
             return False
-        return int(length) <= self._max_body_bytes or self._is_stream(scope)
+        return self._is_short(length) or self._is_stream(scope)
+
+    def _is_short(self, length: bytes) -> bool:
+        return length.isdigit() and len(length) <= _MAX_LENGTH_DIGITS and int(length) <= self._max_body_bytes
 
     def _knows_host(self, host: bytes | None) -> bool:
         known = self._any_host or (host is not None and without_port(host.lower()) in self._hosts)

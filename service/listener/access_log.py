@@ -16,7 +16,17 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from service.base.logs import ACCESS_LOG, FIELDS
-from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus
+from service.wire.asgi import (
+    Answer,
+    AnswerAtOnce,
+    ASGIApp,
+    HeaderPairs,
+    Peer,
+    Receive,
+    Scope,
+    Send,
+    WatchedStatus,
+)
 from service.wire.trace_context import TRACE_CONTEXT, TraceContext, trace_context_of
 
 #: The status of a caller that left before it was answered, as nginx logs it.
@@ -45,6 +55,34 @@ class AccessLogged:
         finally:
             status = unanswered if watched.status is None else watched.status
             _log(scope, status, self._now_s() - began_s)
+
+    def at_once(self, answer_at_once: AnswerAtOnce) -> AnswerAtOnce:
+        """Returns the same with a line for each request that it answers."""
+
+        def logged(target: bytes, headers: HeaderPairs, peer: Peer, write: Answer) -> bool:
+            began_s = self._now_s()
+            status = 0
+
+            def watched(code: int, head: bytes, body: bytes) -> bool:
+                nonlocal status
+                status = code
+                return write(code, head, body)
+
+            if not answer_at_once(target, headers, peer, watched):
+                return False
+            path, _, query = target.partition(b"?")
+            scope = {
+                "client": peer.client,
+                "method": "GET",
+                "path": path.decode("latin-1"),
+                "query_string": query,
+                "headers": headers,
+                "http_version": "1.1",
+            }
+            _log(scope, status, self._now_s() - began_s)
+            return True
+
+        return logged
 
 
 def _log(scope: Scope, status: int, took_s: float) -> None:

@@ -19,7 +19,7 @@ from service.listener.access_log import AccessLogged
 from service.listener.connections import KEEP_ALIVE_S, Connections
 from service.listener.http_protocol import ApiProtocol
 from service.listener.listeners import Listener
-from service.wire.asgi import ASGIApp
+from service.wire.asgi import AnswerAtOnce, ASGIApp
 from service.wire.cors import Cors
 
 _log: Final = logging.getLogger(__name__)
@@ -43,9 +43,11 @@ class ApiServer(uvicorn.Server):
         *,
         access_log: bool,
         cors: Cors,
+        answer_at_once: AnswerAtOnce | None = None,
     ) -> None:
+        logged = AccessLogged(app) if access_log else None
         config = uvicorn.Config(
-            AccessLogged(app) if access_log else app,
+            app if logged is None else logged,
             http=ApiProtocol,
             ws="none",
             interface="asgi3",
@@ -61,6 +63,9 @@ class ApiServer(uvicorn.Server):
         self._listeners = listeners
         self._connections = connections
         self._cors = cors
+        if logged is not None and answer_at_once is not None:
+            answer_at_once = logged.at_once(answer_at_once)
+        self._answer_at_once = answer_at_once
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -80,7 +85,14 @@ class ApiServer(uvicorn.Server):
         await super().shutdown()
 
     def _protocol(self) -> ApiProtocol:
-        return ApiProtocol(self.config, self.server_state, self.lifespan.state, self._connections, self._cors)
+        return ApiProtocol(
+            self.config,
+            self.server_state,
+            self.lifespan.state,
+            self._connections,
+            self._cors,
+            self._answer_at_once,
+        )
 
 
 def connections_that_fit(wanted: int) -> int:

@@ -11,7 +11,9 @@
     pipelines     are bounded; a disconnect ends the running request, not only the last one of the queue
     last answers  can be read by callers who are still sending: input is discarded for a moment
                   (`http_exchange.py`)
-    ready answers go out in one piece with prebuilt heads (`_answer`); uvicorn checks every header
+    ready answers go out in one piece with prebuilt heads (`_answer`); uvicorn checks every header. A GET
+                  whose answer is ready gets it when its head is complete (`asgi.AnswerAtOnce`): it has no
+                  scope, no cycle and no task
     slow callers  are ended by one timer per connection that checks now and then (`connections.py`), so that
                   requests cost none; it also ends uvicorn's waits for a caller who reads nothing
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -43,7 +45,7 @@ from service.listener.http_exchange import (
     spelled,
     without_offer,
 )
-from service.wire.asgi import ABORT, ANSWER, BODY, UNIX, HeaderPairs, header_lines
+from service.wire.asgi import ABORT, ANSWER, BODY, UNIX, AnswerAtOnce, HeaderPairs, Peer, header_lines
 from service.wire.cors import NO_CORS, Cors
 from service.wire.errors import Problem
 
@@ -86,11 +88,17 @@ class ApiProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         connections: Connections,
         cors: Cors = NO_CORS,
+        answer_at_once: AnswerAtOnce | None = None,
     ) -> None:
-        """`cors` adds headers to answers that never reach the application."""
+        """`cors` adds headers to answers that reach neither the application nor `answer_at_once`."""
         super().__init__(config, server_state, app_state)
         self._connections = connections
         self._cors = cors
+        self._answer_at_once = answer_at_once
+        #: The headers of the last message; `headers` drops trailers once the head is complete.
+        self._came: HeaderPairs = []
+        #: Whether the last message has its head, and whether any had.
+        self._has_head = self._had_head = False
         #: Since when there is no request to answer: connection start or end of the last answer.
         self._since_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -98,8 +106,8 @@ class ApiProtocol(HttpToolsProtocol):
         self._lingers_until: asyncio.TimerHandle | None = None
         #: Whether a message is incomplete, and whether the last read made useful progress.
         self._is_partial = self._has_moved = False
-        #: The last message that took several reads, and its start time.
-        self._head: Mapping[str, object] | None = None
+        #: Whether the last message took several reads, and its start time.
+        self._is_timed = False
         self._head_since_s = 0.0
         #: Bytes since the last useful progress.
         self._loose_bytes = 0
@@ -124,6 +132,7 @@ class ApiProtocol(HttpToolsProtocol):
         self._is_unix = own is not None and own.family == socket.AF_UNIX
         self._since_s = self._unsent_since_s = self._looked_s = self.loop.time()
         self._timer = self.loop.call_later(self._connections.limits.look_s, self._look)
+        self._peer = Peer(self.scheme or "http", self.client, self._is_unix)
         self._connections.served(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -146,13 +155,8 @@ class ApiProtocol(HttpToolsProtocol):
 
     @property
     def _last(self) -> RequestResponseCycle | None:
-        """The last request with a complete head, and its answer."""
+        """The last request that reached the application, and its answer."""
         return cast("RequestResponseCycle | None", self.cycle)
-
-    @property
-    def _has_head(self) -> bool:
-        """Whether the last message has its head; uvicorn sets the method then."""
-        return "method" in cast("Mapping[str, object]", self.scope)
 
     @property
     def _is_serving(self) -> bool:
@@ -208,8 +212,8 @@ class ApiProtocol(HttpToolsProtocol):
 
     def _bound(self, came_bytes: int) -> None:
         """Bounds the non-body bytes of an incomplete message."""
-        if self.scope is not self._head:
-            self._head = self.scope
+        if not self._is_timed:
+            self._is_timed = True
             self._head_since_s = self.loop.time()
         self._loose_bytes = 0 if self._has_moved else self._loose_bytes + came_bytes
         self._has_moved = False
@@ -228,25 +232,67 @@ class ApiProtocol(HttpToolsProtocol):
         if self.pipeline and len(self.pipeline) >= MAX_PIPELINED:
             self.cycle.keep_alive = False
             raise RefusedError(None)
-        super().on_message_begin()
-        # Our keys, beside ASGI's.
-        self.scope[ABORT] = self._abort  # type: ignore[typeddict-unknown-key]
-        self.scope[ANSWER] = self._answer  # type: ignore[typeddict-unknown-key]
-        self.scope[BODY] = self._whole_body  # type: ignore[typeddict-unknown-key]
-        if self._is_unix:
-            self.scope[UNIX] = True  # type: ignore[typeddict-unknown-key]
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = self._came = []
         self._is_partial = self._has_moved = True
+        self._has_head = self._is_timed = False
 
     def on_headers_complete(self) -> None:
         url = self.url
         if url[:1] != b"/" or len(url) > MAX_TARGET_BYTES or b"#" in url:
             self.url = settled(url, self.parser.get_method(), self.headers)
-        check_coding(self.headers)
+        if self._answer_at_once is not None and self._is_answered(self._answer_at_once):
+            self._has_head = self._had_head = self._has_moved = True
+            self._is_partial = False
+            return
+        for name, _ in self.headers:
+            if name == b"transfer-encoding":
+                check_coding(self.headers)
+        self._make_scope()
         super().on_headers_complete()
+        self._has_head = self._had_head = True
         if self._connections.are_ending:
             self.end_with_answer()
         self.headers = _DROPPED
         self._has_moved = True
+
+    def _is_answered(self, answer_at_once: AnswerAtOnce) -> bool:
+        """Answers a request at once, if nothing comes before its answer, and its answer is ready."""
+        parser, running = self.parser, self._running
+        if (
+            parser.get_method() != b"GET"
+            or (running is not None and not running.response_complete)
+            or parser.should_upgrade()
+            or not parser.should_keep_alive()
+            or parser.get_http_version() != "1.1"
+            or self._connections.are_ending
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        ):
+            return False
+        try:
+            if not answer_at_once(self.url, self.headers, self._peer, self._write):
+                return False
+        except Exception:
+            # Nobody knows how much of the answer is out.
+            self.logger.exception("Exception in a look-up that is answered at once")
+            self._abort()
+        self.server_state.total_requests += 1
+        self._since_s = self.loop.time()
+        return True
+
+    def _make_scope(self) -> None:
+        """Makes the request's scope as uvicorn does when a message begins, with our keys beside ASGI's."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = url, headers, expects
+        self.scope["headers"] = headers
+        self.scope[ABORT] = self._abort  # type: ignore[typeddict-unknown-key]
+        self.scope[ANSWER] = self._answer  # type: ignore[typeddict-unknown-key]
+        self.scope[BODY] = self._whole_body  # type: ignore[typeddict-unknown-key]
+        if self._is_unix:
+            self.scope[UNIX] = True  # type: ignore[typeddict-unknown-key]
 
     def _linger_behind(self) -> None:
         """Delays the close after the last answer, because the answer may come before the request's body."""
@@ -266,8 +312,8 @@ class ApiProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        if self.parser.should_upgrade():
-            return
+        if not self._is_partial or self.parser.should_upgrade():
+            return  # answered at once, or parsed again
         self._is_partial = False
         self.cycle.more_body = False
         self.cycle.message_event.set()
@@ -328,12 +374,16 @@ class ApiProtocol(HttpToolsProtocol):
         ):
             return False
         cycle.response_started = cycle.response_complete = True
-        if cycle.default_headers is not self._own_headers:  # a new list every second
-            self._own_headers = cycle.default_headers
-            self._own_lines = header_lines(cycle.default_headers)
-        cycle.transport.write(b"".join((STATUS_LINE[status], self._own_lines, head, body)))
+        self._write(status, head, body)
         cycle.message_event.set()
         cycle.on_response()
+        return True
+
+    def _write(self, status: int, head: bytes, body: bytes) -> bool:
+        headers = self.server_state.default_headers
+        if headers is not self._own_headers:  # a new list every second
+            self._own_headers, self._own_lines = headers, header_lines(headers)
+        self.transport.write(b"".join((STATUS_LINE[status], self._own_lines, head, body)))
         return True
 
     def on_response_complete(self) -> None:
@@ -382,9 +432,7 @@ class ApiProtocol(HttpToolsProtocol):
 
     def _say(self, problem: Problem) -> None:
         """Sends an answer outside any request, and ends the connection."""
-        # Before the first request there is no scope, despite uvicorn's types.
-        headers = cast("HeaderPairs", (cast("Mapping[str, object]", self.scope) or {}).get("headers", []))
-        self.transport.write(spelled(problem, self._cors.headers_within(headers)))
+        self.transport.write(spelled(problem, self._cors.headers_within(self._came)))
         self._linger()
 
     def _linger(self) -> None:
@@ -423,9 +471,9 @@ class ApiProtocol(HttpToolsProtocol):
             self._abort()
         elif self.transport.is_closing() or self._is_deaf or self._is_serving:
             return
-        elif self._last is None or (self._is_partial and not self._has_head):
+        elif not self._had_head or (self._is_partial and not self._has_head):
             # The first head's time starts with the connection, a later one's with the head.
-            since_s = self._since_s if self._last is None else max(self._since_s, self._head_since_s)
+            since_s = max(self._since_s, self._head_since_s) if self._had_head else self._since_s
             if now_s - since_s >= limits.head_s:
                 self._end("slow_head", self._say_too_slow)
         elif self._is_partial:

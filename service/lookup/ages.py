@@ -94,9 +94,17 @@ class Ages:
         self._silent_since_ms: int | None = None
         self._failed: dict[str | None, int] = {}
 
-    def look(self, topic: str | None, now_ms: int) -> Due:
-        """Notes a look-up, and refreshes behind it if that is due. Ignores an unknown topic."""
+    def look(self, topic: str | None, now_ms: int, *, with_brokers: bool = False) -> Due:
+        """Notes a look-up, and refreshes behind it if that is due. Ignores an unknown topic.
+
+        `with_brokers`: the look-up is about the brokers too, and one refresh is for both.
+        """
         due = self._due(topic, now_ms)
+        if with_brokers and topic is not None:
+            brokers = self._due(None, now_ms)
+            due = Due(
+                min(due.at_ms, brokers.at_ms), due.behind or brokers.behind, due.before or brokers.before
+            )
         if due.behind:
             self._send_behind(now_ms)
         return due

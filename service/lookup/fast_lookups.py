@@ -1,8 +1,8 @@
 """Answers metadata look-ups in front of FastAPI: prepared ones at once, others after a wait.
 
-    FastLookups     a GET with a prepared answer costs a dictionary access. It is sent as bytes, through the
-                    server's shortcut (`asgi.ANSWER`) if there is one: uvicorn itself would check and encode
-                    each header again, and write two pieces
+    FastLookups     a GET with a prepared answer costs a dictionary access. The listener asks for it when a
+                    request's head is complete (`answer`), before a scope, a cycle and a task exist. Requests
+                    that it does not ask for, such as HEAD, get the same answer by ASGI
     ParkedLookups   a look-up of a topic that is unknown, or must be refreshed first, waits here, then gets
                     its problem or goes to FastAPI's routes, which answer at once. Inside FastAPI a waiting
                     request would keep about twenty coroutines and three exit stacks, 20 kB and more; here
@@ -16,20 +16,20 @@ in the table, so its answer takes as long as a missing topic's. Event loop only.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final, NamedTuple
 
 from service.admission.caller import ANYONE, Caller, caller_of
 from service.admission.failed_requests import FailedRequests
-from service.lookup.lookup_table import TOPICS, Entry, LookupTable
+from service.lookup.lookup_table import Entry, Form, LookupTable
 from service.lookup.lookups import Demands, Lookups
 from service.observe.http_metrics import TRACEPARENT, HttpMetrics, RouteCounters
 from service.wire.asgi import (
-    ANSWER,
     Answer,
     ASGIApp,
     HeaderPairs,
+    Peer,
     Receive,
     Scope,
     Send,
@@ -37,6 +37,7 @@ from service.wire.asgi import (
     respond,
     respond_with,
 )
+from service.wire.content_coding import LONG_BYTES
 from service.wire.errors import Problem, ProblemError, native
 from service.wire.freshness import matches
 from service.wire.waiting import CALLER_GONE, MAX_WAIT_MS, CallerGoneError
@@ -44,6 +45,9 @@ from service.wire.waiting import CALLER_GONE, MAX_WAIT_MS, CallerGoneError
 #: Matches what a single plain parameter does not contain.
 _ENCODED: Final = re.compile(rb"[&%+;#]|[^\x21-\x7e]")
 
+
+#: Values of Accept that are remembered: callers use a few.
+_MAX_ACCEPTED: Final = 64
 
 _PATH: Final = re.compile(rb"/v1/topics/(?P<topic>[\w.-]+)(?P<rest>|/partitions/\d{1,9}|/leader)")
 _BLOCK: Final = rb"max_block_ms=(?P<ms>\d{1,7})"
@@ -139,24 +143,41 @@ def _asked(scope: Scope) -> _Asked | None:
     return _Asked(_ROUTES[rest[:2]], path["topic"].decode(), Demands(max_block_ms))
 
 
-class _Done:
-    """An awaitable that is already complete."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield from ()
-
-
-_DONE: Final = _Done()
+#: The status, the entry, and the traceparent of a request with a prepared answer.
+_Found = tuple[int, Entry, bytes | None]
 
 
 class FastLookups:
-    """ASGI middleware: sends prepared answers."""
+    """Sends prepared answers: to the listener, before a request has a scope, and as ASGI middleware.
 
-    def __init__(self, app: ASGIApp, table: LookupTable, metrics: HttpMetrics) -> None:
+    `skipped` are prefixes of paths that always go to the app.
+    """
+
+    def __init__(
+        self, app: ASGIApp, table: LookupTable, metrics: HttpMetrics, skipped: tuple[bytes, ...] = ()
+    ) -> None:
         self._app = app
         self._table = table
         self._metrics = metrics
+        self._skipped = skipped
         self._counters_by_route: dict[tuple[str, int], RouteCounters] = {}
+        #: Values of Accept that were accepted.
+        self._accepted: set[tuple[Form, bytes]] = set()
+
+    def answer(self, target: bytes, headers: HeaderPairs, peer: Peer, caller: Caller, write: Answer) -> bool:
+        """Passes a GET's prepared answer to `write`. Returns False, having done nothing, without one."""
+        started = perf_counter()
+        found = self._find(target, headers, peer.scheme, caller)
+        if found is None:
+            return False
+        status, entry, traceparent = found
+        if entry.length > LONG_BYTES and any(name == b"accept-encoding" for name, _ in headers):
+            return False  # the guards see to it that it is packed
+        if not (write(200, entry.head, entry.body) if status == 200 else write(304, entry.head_304, b"")):
+            return False
+        counters = self._counters_by_route.get((entry.route, status)) or self._counters(entry.route, status)
+        counters.add(perf_counter() - started, traceparent)
+        return True
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Sends the answer, or calls the app. Not a coroutine, which would stay alive while the app waits."""
@@ -165,59 +186,78 @@ class FastLookups:
         started = perf_counter()
         query: bytes = scope["query_string"]
         path: bytes = scope.get("raw_path") or b""
-        caller = caller_of(scope)
-        if caller is not ANYONE and not _may_look(caller, path):
+        target = b"%s?%s" % (path, query) if query else path
+        found = self._find(target, scope["headers"], scope.get("scheme", "http"), caller_of(scope))
+        if found is None:
             return self._app(scope, receive, send)
-        entry = self._entry(path, query) if query else self._table.find(path)
+        return self._respond(send, found, started)
+
+    async def _respond(self, send: Send, found: _Found, started: float) -> None:
+        status, entry, traceparent = found
+        if status == 200:
+            await respond(send, 200, entry.headers, entry.body)
+        else:
+            await respond(send, 304, entry.headers_304, b"")
+        self._counters(entry.route, status).add(perf_counter() - started, traceparent)
+
+    def _find(self, target: bytes, headers: HeaderPairs, scheme: str, caller: Caller) -> _Found | None:
+        """Returns the prepared answer for a GET with these headers; None if a route must answer."""
+        if target.startswith(self._skipped) or (caller is not ANYONE and not _may_look(caller, target)):
+            return None
+        table = self._table
+        path, _, query = target.partition(b"?")
+        if query.startswith(b"key="):
+            key = query[len(b"key=") :]
+            entry = None if _ENCODED.search(key) else table.find_by_key(path, key)
+        elif target.startswith(table.linked):
+            entry = table.find(target, b"%s://%s" % (scheme.encode(), _host_of(headers)))
+        else:
+            entry = table.find(target)
         if entry is None or entry.needs_route:
-            return self._app(scope, receive, send)
-        status, headers, head, body = 200, entry.headers, entry.head, entry.body
+            return None
+        status = 200
+        accept: bytes | None = None
         traceparent: bytes | None = None
-        for name, value in scope["headers"]:
+        for name, value in headers:
             if name == b"if-none-match":
                 if matches(value, entry.etag):
-                    status, headers, head, body = 304, entry.headers_304, entry.head_304, b""
+                    status = 304
+            elif name == b"accept":
+                if accept is not None:
+                    return None
+                accept = value
             elif name == b"pilotfish-key":
                 # May be a second way to name a partition, which the route refuses.
-                return self._app(scope, receive, send)
+                return None
             elif name == TRACEPARENT:
                 traceparent = value if traceparent is None else b""  # several count as none
-        answer: Answer | None = scope.get(ANSWER)
-        if answer is None or not answer(status, head, body):
-            return self._respond(send, entry.route, status, headers, body, started, traceparent)
-        self._count(entry.route, status, started, traceparent)
-        return _DONE
+        if accept is not None and entry.form.accepts is not None and not self._accepts(entry.form, accept):
+            return None
+        return status, entry, traceparent
 
-    async def _respond(
-        self,
-        send: Send,
-        route: str,
-        status: int,
-        headers: HeaderPairs,
-        body: bytes,
-        started: float,
-        traceparent: bytes | None,
-    ) -> None:
-        await respond(send, status, headers, body)
-        self._count(route, status, started, traceparent)
+    def _accepts(self, form: Form, accept: bytes) -> bool:
+        if (form, accept) in self._accepted:
+            return True
+        assert form.accepts is not None
+        is_accepted = form.accepts(accept)
+        if is_accepted and len(self._accepted) < _MAX_ACCEPTED:
+            self._accepted.add((form, accept))
+        return is_accepted
 
-    def _count(self, route: str, status: int, started: float, traceparent: bytes | None) -> None:
+    def _counters(self, route: str, status: int) -> RouteCounters:
         route_counters = self._counters_by_route.get((route, status))
         if route_counters is None:
-            route_counters = self._counters_by_route[route, status] = self._metrics.route_counters(
-                "GET", route, status
-            )
-        route_counters.add(perf_counter() - started, traceparent)
-
-    def _entry(self, path: bytes, query: bytes) -> Entry | None:
-        """Returns the entry for a path with a query: the leader of a partition, or of a plain text key."""
-        if query.startswith(b"key=") and not _ENCODED.search(query):
-            return self._table.find_by_key(path, query[len(b"key=") :])
-        return self._table.find(b"%s?%s" % (path, query))
+            route_counters = self._metrics.route_counters("GET", route, status)
+            self._counters_by_route[route, status] = route_counters
+        return route_counters
 
 
-def _may_look(caller: Caller, path: bytes) -> bool:
-    """Returns whether the path is about no topic, or about one that the caller may read."""
-    if not path.startswith(TOPICS):
-        return True
-    return caller.read.allow(path[len(TOPICS) :].partition(b"/")[0].decode("latin-1"))
+def _host_of(headers: HeaderPairs) -> bytes:
+    """Returns Host, as in `asgi.base_of`."""
+    return next((value for name, value in headers if name == b"host"), b"") or b"localhost"
+
+
+def _may_look(caller: Caller, target: bytes) -> bool:
+    """Returns whether a target is about no topic, or about one that the caller may read."""
+    _, found, rest = target.partition(b"/topics/")
+    return not found or caller.read.allow(rest.partition(b"?")[0].partition(b"/")[0].decode("latin-1"))

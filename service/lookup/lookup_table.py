@@ -1,5 +1,8 @@
 """Keeps answers of metadata look-ups ready as bytes: path → Entry.
 
+Each API declares next to its routes how their answers are built (`serve`). The route's own template names the
+parameters. The routes answer with the same entries, so there is one way to make each body.
+
 An entry is built when its path is first requested, and kept while its content is unchanged. The content is
 the topic's table and the brokers' addresses. Each snapshot has the same table object until the table's bytes,
 or the new leaders laid over it, change. Only the cluster's entry has no table, and is built again. A new
@@ -9,17 +12,18 @@ there are, and a look-up costs one dictionary access and one comparison. Freshne
 second per entry, not per request. So are ages compared with their bounds (`ages.py`): the stamp is also
 replaced at the moment when the first of the renewed entries reaches one.
 
-Keys are raw paths, with `?partition=3` for a leader. Other queries, encoded names and unknown topics go to
-FastAPI's routes, which use these entries too. So does a topic with more than LONG_PARTITIONS partitions: its
-answer is built in slices (`topic`), and kept like the others. Event loop only.
+Keys are raw targets, with `?partition=3` for a leader. Bodies with links are kept for each address that
+callers use (`base`). Other queries, encoded names and unknown topics go to FastAPI's routes, which use these
+entries too. So does a topic with more than LONG_PARTITIONS partitions: its answer is built in slices
+(`topic`), and kept like the others. Event loop only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from client_core import MetadataCache, Node, RefreshTime, TopicTable, partition_for_key
 from service.base.producer_protocol import Producer
@@ -35,6 +39,8 @@ from service.wire.media_type import JSON
 TOPICS: Final = b"/v1/topics/"
 _LEADER: Final = b"/leader"
 _TOPIC_ROUTE: Final = "/v1/topics/{topic}"
+_PARTITION_ROUTE: Final = "/v1/topics/{topic}/partitions/{partition}"
+_LEADER_ROUTE: Final = "/v1/topics/{topic}/leader"
 
 #: Limits of the table, which is cleared when it exceeds one. Ten thousand partitions take about 3 MB.
 MAX_ENTRIES: Final = 20_000
@@ -59,6 +65,73 @@ class _NoUse:
     touched = False
 
 
+class Asked(NamedTuple):
+    """What an answer is built from. `base` is what its links begin with; empty if it has none."""
+
+    cache: MetadataCache
+    base: str
+
+
+class Built(NamedTuple):
+    """A body, and the topic that it is about, if it is about one."""
+
+    body: bytes
+    topic: TopicTable | None = None
+
+
+#: Encodes one partition of a topic; None if it does not exist.
+_MakePartition = Callable[[TopicTable, int, Mapping[int, Node]], bytes | None]
+
+#: Builds the answer of a route from the parameters in its path, by name. None: the route must answer.
+Build = Callable[..., Built | None]
+
+
+class Form(NamedTuple):
+    """What the answers of one API have in common."""
+
+    media_type: bytes = JSON
+    #: Bodies have links that begin with the caller's own scheme and host.
+    has_links: bool = False
+    #: Whether each look-up is also about the brokers, so that their age is bounded too.
+    with_brokers: bool = False
+    #: Returns whether a caller with this Accept header is answered; None: the header is not read.
+    accepts: Callable[[bytes], bool] | None = None
+
+
+NATIVE: Final = Form()
+
+
+class _Route(NamedTuple):
+    """A route's template in parts, with None for each parameter; `query` is its only query parameter."""
+
+    template: str
+    parts: tuple[str | None, ...]
+    names: tuple[str, ...]
+    query: str
+    build: Build
+    form: Form
+
+    def parameters(self, parts: list[str], query: str) -> dict[str, str] | None:
+        """Returns the parameters of a path, if it is one of this route."""
+        found = []
+        for own, part in zip(self.parts, parts, strict=True):
+            if own is None:
+                found.append(part)
+            elif own != part:
+                return None
+        name, _, value = query.partition("=")
+        if name != self.query:
+            return None
+        return dict(zip(self.names, [*found, value] if self.query else found, strict=True))
+
+
+def _route_of(template: str, build: Build, form: Form) -> _Route:
+    path, _, query = template.partition("?")
+    parts = tuple(None if part.startswith("{") else part for part in path.split("/"))
+    names = [part.strip("{}") for part in path.split("/") if part.startswith("{")]
+    return _Route(path, parts, (*names, query) if query else tuple(names), query, build, form)
+
+
 class Entry:
     """One prepared answer. `head` and `head_304` are the current `headers` and `headers_304`, encoded.
 
@@ -70,6 +143,7 @@ class Entry:
         "body",
         "chunks",
         "etag",
+        "form",
         "head",
         "head_304",
         "headers",
@@ -86,9 +160,15 @@ class Entry:
     )
 
     def __init__(
-        self, route: str, body: bytes | LongBody, topic: TopicTable | None, nodes: Mapping[int, Node]
+        self,
+        route: str,
+        body: bytes | LongBody,
+        topic: TopicTable | None,
+        nodes: Mapping[int, Node],
+        form: Form = NATIVE,
     ) -> None:
         self.route = route
+        self.form = form
         if isinstance(body, LongBody):
             # Only answers in one piece use `body`; `is_long` excludes this entry from them.
             self.chunks, self.length, self.etag = body
@@ -105,7 +185,7 @@ class Entry:
         self.head = self.head_304 = b""
         self.stamp: object = None
         length = (b"content-length", b"%d" % self.length)
-        self._fixed = [(b"content-type", JSON), length, *vary_of(self.length)]
+        self._fixed = [(b"content-type", form.media_type), length, *vary_of(self.length)]
 
     def renew(self, stamp: object, used_s: int, freshness: HeaderPairs) -> None:
         """Makes the entry current, with new freshness headers."""
@@ -115,6 +195,19 @@ class Entry:
         self.head, self.head_304 = header_lines(self._fixed) + lines, lines
         self.used_s = used_s
         self.stamp = stamp
+
+
+class _Leaders:
+    """The leaders of one topic that were asked for together with others, as JSON by partition."""
+
+    __slots__ = ("bodies", "needs_route", "nodes", "stamp", "topic")
+
+    def __init__(self, topic: TopicTable, nodes: Mapping[int, Node]) -> None:
+        self.topic = topic
+        self.nodes = nodes
+        self.bodies: dict[int, bytes] = {}
+        self.stamp: object = None
+        self.needs_route = False
 
 
 class LookupTable:
@@ -135,13 +228,41 @@ class LookupTable:
         self._nodes: Mapping[int, Node] = MappingProxyType({})
         self._version = b""
         self._entries: dict[bytes, Entry] = {}
+        self._leaders: dict[str, _Leaders] = {}
+        self._leader_count = 0
         self._body_bytes = 0
         self._second = -1
         #: When the stamp must be replaced: at the end of the second, or when an age reaches a bound.
         self._until_ms = 0
         self._swept_s = 0
         self._stamp = object()
+        #: By the number of their parts.
+        self._routes: dict[int, list[_Route]] = {}
+        #: What targets begin with whose answers have links.
+        self.linked: tuple[bytes, ...] = ()
+        self._cluster_id = self._cache.cluster_id
         self._take(self._cache)
+        self.serve(
+            {
+                "/v1/cluster": _cluster,
+                _TOPIC_ROUTE: _topic,
+                _PARTITION_ROUTE: _partition,
+                f"{_LEADER_ROUTE}?partition": _leader,
+            }
+        )
+
+    def serve(self, builds: Mapping[str, Build], form: Form = NATIVE) -> None:
+        """Adds routes by their templates; `…?name` has a query parameter, which is passed to `Build` too."""
+        for template, build in builds.items():
+            route = _route_of(template, build, form)
+            self._routes.setdefault(len(route.parts), []).append(route)
+            if form.has_links:
+                self.linked = (*self.linked, template.partition("{")[0].encode())
+
+    @property
+    def templates(self) -> set[str]:
+        """The routes whose answers are kept here."""
+        return {route.template for routes in self._routes.values() for route in routes}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -151,8 +272,9 @@ class LookupTable:
         """Pilotfish-Metadata-Version of the snapshot that was used last."""
         return self._version
 
-    def find(self, key: bytes) -> Entry | None:
+    def find(self, target: bytes, base: bytes = b"") -> Entry | None:
         """Returns the entry for a raw path and query; None if a route must answer. Marks the topic used."""
+        key = base + target if base else target
         cache = self._producer.cache
         if cache is not self._cache:
             self._take(cache)
@@ -161,7 +283,7 @@ class LookupTable:
             self._turn(now_ms // 1000)
         entry = self._entries.get(key)
         if entry is None or entry.stamp is not self._stamp:
-            entry = self._current(key, entry, now_ms)
+            entry = self._current(target, base, entry, now_ms)
             if entry is None:
                 return None
         entry.use.touched = True
@@ -206,6 +328,55 @@ class LookupTable:
             return None
         return self.find(b"%s?partition=%d" % (path, partition_for_key(key, topic.partition_count)))
 
+    def leaders(self, wanted: Iterable[tuple[str, int]]) -> list[bytes] | None:
+        """Returns the leaders of partitions as JSON, in order; None if one is unknown, or must be refreshed.
+
+        Marks the topics used.
+        """
+        cache = self._producer.cache
+        if cache is not self._cache:
+            self._take(cache)
+        now_ms = self._now_ms()
+        if now_ms >= self._until_ms:
+            self._turn(now_ms // 1000)
+        kept, stamp = self._leaders, self._stamp
+        found: list[bytes] = []
+        for name, number in wanted:
+            leaders = kept.get(name)
+            if leaders is None or leaders.stamp is not stamp:
+                leaders = self._leaders_of(name, now_ms)
+                if leaders is None:
+                    return None
+            if leaders.needs_route:
+                return None
+            body = leaders.bodies.get(number)
+            if body is None:
+                body = leader_body(leaders.topic, number, leaders.nodes)
+                if body is None:
+                    return None
+                leaders.bodies[number] = body
+                self._leader_count += 1
+            leaders.topic.use.touched = True
+            found.append(body)
+        return found
+
+    def _leaders_of(self, name: str, now_ms: int) -> _Leaders | None:
+        """Returns what is kept of a topic's leaders, checked for this moment; None for an unknown topic."""
+        if self._leader_count > MAX_ENTRIES:
+            self._leaders.clear()
+            self._leader_count = 0
+        topic, leaders = self._cache.topics.get(name), self._leaders.get(name)
+        if topic is None:
+            return None
+        if leaders is None or leaders.topic is not topic or leaders.nodes is not self._nodes:
+            leaders = self._leaders[name] = _Leaders(topic, self._nodes)
+        leaders.stamp = self._stamp
+        due = self._ages.look(name, now_ms)
+        if due.at_ms < self._until_ms:
+            self._until_ms = due.at_ms
+        leaders.needs_route = due.before
+        return leaders
+
     def freshness(self, topic: str | None, now_ms: int) -> HeaderPairs:
         """Returns the freshness headers for a topic, or for the cluster (None)."""
         cache = self._cache
@@ -228,6 +399,8 @@ class LookupTable:
         self._cache = cache
         if cache.nodes_by_id != self._nodes:
             self._nodes = cache.nodes_by_id
+        if cache.cluster_id != self._cluster_id:
+            self._cluster_id, self._entries, self._body_bytes = cache.cluster_id, {}, 0
         self._version = version_text(self._boot, cache.update_version).encode()
         self._stamp = object()
 
@@ -238,22 +411,24 @@ class LookupTable:
         self._stamp = object()
         if second - self._swept_s >= IDLE_S:
             self._swept_s = second
+            self._leaders, self._leader_count = {}, 0
             self._entries = {key: e for key, e in self._entries.items() if second - e.used_s < IDLE_S}
             self._body_bytes = sum(entry.length for entry in self._entries.values())
 
-    def _current(self, key: bytes, entry: Entry | None, now_ms: int) -> Entry | None:
+    def _current(self, target: bytes, base: bytes, entry: Entry | None, now_ms: int) -> Entry | None:
         """Returns the old entry, renewed, if its content is unchanged; else a new one, or None."""
+        key = base + target
         if entry is not None and not self._holds(entry):
             del self._entries[key]
             self._body_bytes -= entry.length
             entry = None
         if entry is None:
-            entry = self._build(key)
+            entry = self._build(target, base)
             if entry is None:
                 return None
             self._keep(key, entry)
         topic = None if entry.topic is None else entry.topic.name
-        due = self._ages.look(topic, now_ms)
+        due = self._ages.look(topic, now_ms, with_brokers=entry.form.with_brokers)
         if due.at_ms < self._until_ms:
             self._until_ms = due.at_ms
         entry.needs_route = entry.is_long or due.before
@@ -275,40 +450,66 @@ class LookupTable:
 
     # -- building --------------------------------------------------------------------------------------------
 
-    def _build(self, key: bytes) -> Entry | None:
-        path, _, query = key.partition(b"?")
-        match path.split(b"/"):
-            case [b"", b"v1", b"cluster"] if not query and not self._cache.is_bootstrap:
-                return Entry("/v1/cluster", cluster_body(self._cache), None, self._nodes)
-            case [b"", b"v1", b"topics", name] if not query:
-                return self._of_topic(name)
-            case [b"", b"v1", b"topics", name, b"partitions", number] if not query:
-                return self._of_partition(name, number, "/v1/topics/{topic}/partitions/{partition}")
-            case [b"", b"v1", b"topics", name, b"leader"] if query.startswith(b"partition="):
-                return self._of_partition(name, query[len(b"partition=") :], "/v1/topics/{topic}/leader")
+    def _build(self, target: bytes, base: bytes) -> Entry | None:
+        path, mark, query = target.decode("latin-1").partition("?")
+        parts = path.split("/")
+        if not (mark and not query):
+            for route in self._routes.get(len(parts), ()):
+                parameters = route.parameters(parts, query)
+                if parameters is not None and route.form.has_links == bool(base):
+                    built = route.build(Asked(self._cache, base.decode("latin-1")), **parameters)
+                    if built is None:
+                        return None
+                    return Entry(route.template, built.body, built.topic, self._nodes, route.form)
         return None
-
-    def _of_topic(self, name: bytes) -> Entry | None:
-        topic = self._topic(name)
-        if topic is None or topic.partition_count > LONG_PARTITIONS:
-            return None
-        return Entry(_TOPIC_ROUTE, topic_body(topic, self._nodes), topic, self._nodes)
-
-    def _of_partition(self, name: bytes, number: bytes, route: str) -> Entry | None:
-        topic = self._topic(name)
-        partition = _plain_number(number)
-        if topic is None or partition is None:
-            return None
-        make = leader_body if route.endswith("leader") else partition_body
-        body = make(topic, partition, self._nodes)
-        return None if body is None else Entry(route, body, topic, self._nodes)
 
     def _topic(self, name: bytes) -> TopicTable | None:
         return self._cache.topics.get(name.decode("ascii", "replace"))
 
 
-def _plain_number(digits: bytes) -> int | None:
-    """Parses a partition number in its canonical form only, so that each answer has one key."""
-    if not digits.isdigit() or len(digits) > 10 or (digits[:1] == b"0" and len(digits) > 1):
+# -- the native answers --------------------------------------------------------------------------------------
+
+
+def _cluster(asked: Asked) -> Built | None:
+    return None if asked.cache.is_bootstrap else Built(cluster_body(asked.cache))
+
+
+def _topic(asked: Asked, topic: str) -> Built | None:
+    table = short_topic(asked, topic)
+    return None if table is None else Built(topic_body(table, asked.cache.nodes_by_id), table)
+
+
+def _partition(asked: Asked, topic: str, partition: str) -> Built | None:
+    return of_partition(asked, topic, partition, partition_body)
+
+
+def _leader(asked: Asked, topic: str, partition: str) -> Built | None:
+    return of_partition(asked, topic, partition, leader_body)
+
+
+def short_topic(asked: Asked, topic: str) -> TopicTable | None:
+    """Returns a topic whose partitions may be listed at once; None if it is unknown, or long."""
+    table = asked.cache.topics.get(topic)
+    return None if table is None or table.partition_count > LONG_PARTITIONS else table
+
+
+def of_partition(
+    asked: Asked,
+    topic: str,
+    partition: str,
+    make: Callable[[TopicTable, int, Mapping[int, Node]], bytes | None],
+) -> Built | None:
+    """Returns the body that `make` returns for a partition of a known topic."""
+    table, number = asked.cache.topics.get(topic), plain_number(partition)
+    if table is None or number is None:
+        return None
+    body = make(table, number, asked.cache.nodes_by_id)
+    return None if body is None else Built(body, table)
+
+
+def plain_number(digits: str) -> int | None:
+    """Parses a number in its canonical form only, so that each answer has one key."""
+    is_plain = digits.isascii() and digits.isdigit()
+    if not is_plain or len(digits) > 10 or (digits[0] == "0" and digits != "0"):
         return None
     return int(digits)

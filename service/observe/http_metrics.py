@@ -89,11 +89,12 @@ class RouteCounters:
 class TimedProduce:
     """Times one produce request within `with`. The outcome is an error unless `outcome` is set."""
 
-    __slots__ = ("_by_outcome", "_started_s", "_trace", "outcome")
+    __slots__ = ("_by_outcome", "_started_s", "_trace", "outcome", "traceparent")
 
-    def __init__(self, by_outcome: Mapping[str, Histogram], trace: Trace | None = None) -> None:
+    def __init__(self, by_outcome: Mapping[str, Histogram], traceparent: bytes | None = None) -> None:
         self._by_outcome = by_outcome
-        self._trace = trace
+        self._trace = None if traceparent is None else recorded_trace(traceparent)
+        self.traceparent = traceparent
         self.outcome = "error"
 
     def __enter__(self) -> Self:
@@ -158,8 +159,7 @@ class HttpMetrics(Collector):
 
     def produce(self, scope: Scope) -> TimedProduce:
         """Returns a timer for one produce request, for use with `with`."""
-        traceparent = self.traceparent_of(scope)
-        return TimedProduce(self._by_outcome, None if traceparent is None else recorded_trace(traceparent))
+        return TimedProduce(self._by_outcome, self.traceparent_of(scope))
 
     def produced(self, outcome: str) -> Histogram:
         """Returns the histogram of produce requests with this outcome, one of PRODUCE_OUTCOMES."""

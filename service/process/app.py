@@ -1,12 +1,13 @@
 """Builds the sidecar's ASGI application from its parts.
 
     Guards            who may ask, how much at once
-    └── FastLookups   prepared answers
-        └── Traces   the request's trace, if it has one or spans are made
-            └── ParkedLookups   look-ups that wait for a topic
-                └── ProduceEndpoint
-                    └── Observed
-                        └── FastAPI   typed routes: slow paths, errors, /openapi.json
+    └── FastLookups   GET only: prepared answers
+        └── Traces    the request's trace, if it has one or spans are made
+            └── ProduceEndpoint
+                └── ReadyLeaders   many leaders at once, from ready bytes
+                    └── ParkedLookups   look-ups that wait for a topic
+                        └── Observed
+                            └── FastAPI   typed routes: slow paths, errors, /openapi.json
 
 A producer that is passed in belongs to the caller, who starts and closes it. It must post its completions to
 the loop that serves this app (`LoopCompletions`). Otherwise the app makes its own producer from the settings.
@@ -44,7 +45,8 @@ from service.dialects.dialect import Dialect
 from service.dialects.table import dialects_of
 from service.events.event_metrics import EventMetrics
 from service.lookup.fast_lookups import FastLookups, ParkedLookups, parked_route
-from service.native.leaders import LeadersRoute
+from service.native.leaders import ROUTE as LEADERS
+from service.native.leaders import LeadersRoute, ReadyLeaders
 from service.native.metadata import MetadataRoutes
 from service.native.openapi import DOCUMENT_PATH, ReadyDocument, finished
 from service.native.operations import OperationRoutes
@@ -64,7 +66,7 @@ from service.sidecar.error_answers import answer_errors
 from service.sidecar.sidecar import Sidecar, build_sidecar
 from service.spool.spool_metrics import SpoolMetrics
 from service.watch.notice import SnapshotNotice
-from service.wire.asgi import ASGIApp, Receive, Scope, Send
+from service.wire.asgi import Answer, ASGIApp, HeaderPairs, Peer, Receive, Scope, Send
 from service.wire.cors import Cors
 from service.wire.errors import ErrorFormats
 from service.wire.schemas import ProblemAnswer
@@ -193,12 +195,18 @@ class App:
             self.sidecar.failed,
             self._lifespan,
         )
-        inner = _produce_endpoint(Observed(self.api, self.sidecar.http), self.sidecar)
-        lookups = self.sidecar.lookups
-        parked = ParkedLookups(inner, lookups, lookups.is_ready, self.sidecar.http, self.sidecar.failed)
-        in_traces = self.traces.around(parked, self.sidecar.config.client_id, _route_in_front)
+        lookups, table, http = self.sidecar.lookups, self.sidecar.table, self.sidecar.http
+        parked = ParkedLookups(Observed(self.api, http), lookups, lookups.is_ready, http, self.sidecar.failed)
+        leaders = ReadyLeaders(parked, table, self.sidecar.producer, self.sidecar.admission, http)
+        inner = _produce_endpoint(leaders, self.sidecar)
+        in_traces = self.traces.around(inner, self.sidecar.config.client_id, _route_in_front)
+        # Look-ups of dialects have spans, those of the native API have none.
+        with_spans = self.traces.spans is not None
+        prefixes = tuple(prefix.encode() for prefix in by_prefix) if with_spans else ()
+        self._fast_lookups = FastLookups(in_traces, table, http, prefixes)
         self._entry = Guards(
-            FastLookups(in_traces, self.sidecar.table, self.sidecar.http),
+            in_traces,
+            self._fast_lookups,
             allowed_hosts=hosts_of(settings.allowed_hosts, settings.api_host),
             cors=self.cors,
             max_body_bytes=settings.max_body_bytes,
@@ -227,6 +235,21 @@ class App:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serves a request. Not a coroutine, because each request would pay for it."""
         return self._entry(scope, receive, send)
+
+    def answer_at_once(self, target: bytes, headers: HeaderPairs, peer: Peer, write: Answer) -> bool:
+        """Answers a look-up whose answer is ready; see `asgi.AnswerAtOnce`."""
+        guards = self._entry
+        caller = guards.caller_at_once(headers, over_unix=peer.is_unix)
+        if caller is None:
+            return False
+        added = guards.added_lines
+        if not added:
+            return self._fast_lookups.answer(target, headers, peer, caller, write)
+
+        def written(status: int, head: bytes, body: bytes) -> bool:
+            return write(status, added + head, body)
+
+        return self._fast_lookups.answer(target, headers, peer, caller, written)
 
     async def close_producer(self) -> CloseReport:
         """Flushes and closes the app's own producer within drain_timeout_ms; returns what was left.
@@ -378,8 +401,12 @@ def _any_of(tests: Sequence[Callable[[Scope], bool]]) -> Callable[[Scope], bool]
 
 def _route_in_front(scope: Scope) -> str | None:
     """Returns the route of a request that is served before FastAPI, else None."""
-    if scope["method"] == "POST" and (topic := topic_of_path(scope.get("raw_path") or b"")) is not None:
-        return MANY_ROUTE if topic == OWN_TOPICS else ROUTE
+    if scope["method"] == "POST":
+        path = scope.get("raw_path") or b""
+        if path == LEADERS.encode():
+            return LEADERS
+        topic = topic_of_path(path)
+        return None if topic is None else MANY_ROUTE if topic == OWN_TOPICS else ROUTE
     return parked_route(scope) if scope["method"] == "GET" else None
 
 

@@ -160,6 +160,7 @@ class SidecarServer:
             self._connections,
             access_log=app.sidecar.settings.access_log,
             cors=app.cors,
+            answer_at_once=app.answer_at_once,
         )
         self._asked_to_end = asyncio.Event()
         self._drain.when_asked(self._asked_to_end.set)

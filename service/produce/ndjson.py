@@ -47,7 +47,7 @@ _BYTES_AT_ONCE: Final = 64 * 1024
 #: A shorter incomplete line is not counted by admission control: it fits into a connection's buffer.
 _HELD_UNCOUNTED_BYTES: Final = 64 * 1024
 
-_JSON_HEADER: Final = (b"content-type", JSON)
+JSON_HEADER: Final = (b"content-type", JSON)
 _BEFORE: Final = "/v1/topics/"
 _AFTER: Final = "/records"
 #: The end of the path that takes nothing but streams, also as application/octet-stream: many generated
@@ -116,7 +116,7 @@ class LineSplitter:
 
 def is_ndjson(scope: Scope) -> bool:
     """Returns whether the Content-Type of a request is NDJSON."""
-    if _JSON_HEADER in scope["headers"]:  # the usual case, found without Python code
+    if JSON_HEADER in scope["headers"]:  # the usual case, found without Python code
         return False
     return media_type_of(header(scope, b"content-type")) == NDJSON
 

@@ -106,6 +106,8 @@ def _results_of(run: AcknowledgedRun) -> str:
     before, behind = f'{{"partition":{partition},"offset":', f',"timestamp":{timestamp_ms}}}'
     if base_offset is None:
         return ",".join([f"{before}null{behind}"] * records)
+    if records == 1:
+        return f"{before}{base_offset}{behind}"
     between = f"{behind},{before}"
     offsets = range(base_offset, base_offset + records)
     written = between.join([between.join(map(str, offsets[at : at + _AT_ONCE])) for at in _starts(records)])

@@ -26,11 +26,11 @@ from client_core import ProduceResult, ProducerRecord, Result
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.admission.guards import BodyTooLargeError
-from service.observe.http_metrics import RouteCounters
+from service.observe.http_metrics import RouteCounters, TimedProduce
 from service.produce.body_threads import FEW_RECORDS, let_go
 from service.produce.idempotency import Name, key_of
 from service.produce.many_topics import OWN_TOPICS
-from service.produce.ndjson import NdjsonProduce, is_ndjson
+from service.produce.ndjson import JSON_HEADER, NdjsonProduce, is_ndjson
 from service.produce.once import Once
 from service.produce.produce_answers import (
     Answer,
@@ -40,7 +40,7 @@ from service.produce.produce_answers import (
     answer_of_topics,
 )
 from service.produce.produce_forms import form_of
-from service.wire.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header_values, respond
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header, header_values, respond
 from service.wire.errors import WHOLE_BODY, Problem, ProblemError, problem_of_body, problem_of_bug, refused
 from service.wire.streaming import StreamedAnswer
 from service.wire.strict_json import BodyError
@@ -110,23 +110,26 @@ class ProduceEndpoint:
             topic = topic_of_path(scope.get("raw_path") or b"")
         if topic is None:
             return self._app(scope, receive, send)
-        serve = self._stream if topic != OWN_TOPICS and is_ndjson(scope) else self._serve
-        return serve(topic, scope, receive, send)
+        # The usual content type is found without a call.
+        is_stream = JSON_HEADER not in scope["headers"] and topic != OWN_TOPICS and is_ndjson(scope)
+        return (self._stream if is_stream else self._serve)(topic, scope, receive, send)
 
     async def _serve(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
         self._metrics.in_progress += 1
         status = CALLER_GONE
+        timed = self._metrics.produce(scope)
         try:
             with contextlib.suppress(CallerGoneError):  # the counters have the status 499
-                answer = await self.answer(topic, scope, receive)
+                answer = await self.answer(topic, scope, receive, timed)
                 status = answer.status
                 if not answer_at_once(scope, status, answer.headers, answer.body):
                     await respond(send, status, answer.headers, answer.body)
         finally:
             self._metrics.in_progress -= 1
-            counters = self._route_counters(status, MANY_ROUTE if topic == OWN_TOPICS else ROUTE)
-            counters.add(perf_counter() - started, self._metrics.traceparent_of(scope))
+            route = MANY_ROUTE if topic == OWN_TOPICS else ROUTE
+            counters = self._counters_by_route.get((status, route)) or self._route_counters(status, route)
+            counters.add(perf_counter() - started, timed.traceparent)
 
     async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a stream, and counts one request. Its records are counted where they are produced."""
@@ -151,11 +154,27 @@ class ProduceEndpoint:
             with self._metrics.produce(scope):
                 raise ProblemError(replace(e.problem, written="no")) from e
 
-    async def answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
+    async def answer(
+        self, topic: str, scope: Scope, receive: Receive, timed: TimedProduce | None = None
+    ) -> Answer:
         """Serves one request that is answered as a whole. Raises CallerGoneError if the caller leaves."""
-        with self._metrics.produce(scope) as timed:
-            answer = await self._answer(topic, scope, receive)
-            timed.outcome = answer.outcome
+        with timed or self._metrics.produce(scope) as measured:
+            try:
+                answer = await self._produce(topic, scope, receive)
+            except ProblemError as e:
+                answer = answer_of_problem(self._retry_after.on(replace(e.problem, written="no")))
+            except BodyError as e:
+                answer = answer_of_problem(problem_of_body(e))
+            except BodyTooLargeError as e:
+                answer = answer_of_problem(Problem(413, e.detail, written="no", place=WHOLE_BODY))
+            except CallerGoneError:
+                raise
+            except Exception:  # noqa: BLE001
+                # FastAPI's handler is not reached from here: the server would answer, without a problem
+                # document.
+                _log.exception("a produce failed with an unexpected exception")
+                answer = answer_of_problem(problem_of_bug(written="unknown"))
+            measured.outcome = answer.outcome
             if answer.problem is not None:
                 route = MANY_ROUTE if topic == OWN_TOPICS else ROUTE
                 self._failed.add(scope, route, topic or None, answer.problem)
@@ -163,28 +182,13 @@ class ProduceEndpoint:
 
     # -- serving a request -----------------------------------------------------------------------------------
 
-    async def _answer(self, topic: str, scope: Scope, receive: Receive) -> Answer:
-        try:
-            return await self._produce(topic, scope, receive)
-        except ProblemError as e:
-            return answer_of_problem(self._retry_after.on(replace(e.problem, written="no")))
-        except BodyError as e:
-            return answer_of_problem(problem_of_body(e))
-        except BodyTooLargeError as e:
-            return answer_of_problem(Problem(413, e.detail, written="no", place=WHOLE_BODY))
-        except CallerGoneError:
-            raise
-        except Exception:  # noqa: BLE001
-            # FastAPI's handler is not reached from here: the server would answer, without a problem document.
-            _log.exception("a produce failed with an unexpected exception")
-            return answer_of_problem(problem_of_bug(written="unknown"))
-
     async def _produce(self, topic: str, scope: Scope, receive: Receive) -> Answer:
         now_ms = self._clock.now_ms()
         caller = caller_of(scope)
         self._producing.check(topic, caller)
         form = form_of(topic, scope, self._producing.times, self._limits)
-        keys = header_values(scope, b"idempotency-key")
+        has_key = header(scope, b"idempotency-key") is not None
+        keys = header_values(scope, b"idempotency-key") if has_key else []
         name = Name(caller.name, topic, key_of(keys)) if keys else None
         with self._admission.acquire(announced_bytes(scope), caller) as permit:
             body = await read_body(scope, receive, permit, form.times.timeout_ms)

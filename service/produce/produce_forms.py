@@ -199,11 +199,12 @@ def form_of(topic: str, scope: Scope, defaults: Times, limits: BodyLimits) -> Fo
             return _octet_stream(topic, scope, defaults)
         if media_type != JSON and topic != OWN_TOPICS:
             raise refused(415, f"must be one of {_FORMS}", place="Content-Type")
-    check_media_type(content_type, encoding)
+    if content_type != JSON or encoding is not None:
+        check_media_type(content_type, encoding)
     given = parameters(query, (DELIVERY,)) if query else {}
     times = times_of(given, defaults) if given else defaults
     form = Form(times, partial(_parsed, topic, caller_of(scope), limits), JSON)
-    return _to_the_spool(form) if is_spooled(given) else form
+    return _to_the_spool(form) if given and is_spooled(given) else form
 
 
 def _parsed(topic: str, caller: Caller, limits: BodyLimits, body: bytes) -> list[ProducerRecord]:

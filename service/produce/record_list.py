@@ -39,7 +39,7 @@ class _Whole(msgspec.Struct):
 
 _OUTLINE: Final = msgspec.json.Decoder(_Outline)
 #: `{},` is the shortest record in a list.
-_LEAST_BYTES: Final = 3
+LEAST_BYTES: Final = 3
 
 _ITEMS: Final = msgspec.json.Decoder(list[Raw])
 _INDEX: Final = re.compile(r"^records\[(\d+)\]")
@@ -108,10 +108,12 @@ class RecordList:
     def bound(self, text: bytes, max_records: int) -> None:
         """Raises BodyError (413) for too many records, before an object is made of each member.
 
+        A text of fewer than LEAST_BYTES for each allowed record can't have too many.
+
         In compact JSON `},{` separates records, but also other objects. So the records are counted only if
         it is frequent.
         """
-        if len(text) < _LEAST_BYTES * max_records or text.count(b"},{") < max_records:
+        if len(text) < LEAST_BYTES * max_records or text.count(b"},{") < max_records:
             return
         try:
             whole = _WHOLE.decode(text).records

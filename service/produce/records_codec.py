@@ -26,7 +26,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from client_core import EncodedHeaders, Headers, ProducerRecord
 from service.produce.many_topics import OWN_TOPICS
-from service.produce.record_list import RecordList
+from service.produce.record_list import LEAST_BYTES, RecordList
 from service.wire.json_parts import LARGE_BYTES, NO_LIMITS, BodyLimits, items_of
 from service.wire.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
 from service.wire.strict_json import MAX_INT32, BodyError, compact, misfit, refuse_unfit
@@ -123,7 +123,8 @@ def parse_records(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> li
     if len(body) > LARGE_BYTES:
         return _parse_parts(topic, body, limits, decoders)
     text = compact(body)
-    decoders.faults.bound(text, limits.records)
+    if len(text) >= LEAST_BYTES * limits.records:
+        decoders.faults.bound(text, limits.records)
     envelope = _envelope(text, decoders)
     items = envelope.records
     if not items:
@@ -166,6 +167,8 @@ def _envelope(text: bytes, decoders: _Decoders) -> _Body:
 
 def _formats(envelope: _Body) -> tuple[Decode, Decode, int]:
     """Returns the decoders of keys and values, and the length of the JSON that names them."""
+    if envelope.key_format is UNSET and envelope.value_format is UNSET:
+        return DECODERS[Format.TEXT], DECODERS[Format.JSON], 0
     of_formats = 0 if envelope.key_format is UNSET else _KEY_FORMAT + len(envelope.key_format)
     of_formats += 0 if envelope.value_format is UNSET else _VALUE_FORMAT + len(envelope.value_format)
     decode_key = DECODERS[_format(envelope.key_format, "key_format", Format.TEXT)]

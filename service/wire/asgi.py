@@ -6,7 +6,7 @@ Header lists have uvicorn's form: pairs of bytes, names in lower case.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -25,6 +25,19 @@ ANSWER: Final = "pilotfish.answer"
 #: Writes a whole response: status, `header_lines` plus the empty line, and body. Returns False when it did
 #: nothing; the caller then sends the response by ASGI.
 Answer = Callable[[int, bytes, bytes], bool]
+
+
+class Peer(NamedTuple):
+    """The other end of a connection."""
+
+    scheme: str
+    client: tuple[str, int] | None
+    is_unix: bool
+
+
+#: Answers a GET with this target and these headers, which has no body, through an `Answer` without the fixed
+#: lines of each response. Returns False, having done nothing, if the request must take the usual way.
+AnswerAtOnce = Callable[[bytes, HeaderPairs, Peer, Answer], bool]
 
 #: Scope key: our server's function that returns the body, once, if it has arrived, else None. Remove it when
 #: you pass on another `receive`.
@@ -67,14 +80,23 @@ def forget_headers(scope: Scope) -> None:
     scope.pop(_BY_NAME, None)
 
 
+def base_of(scope: Scope) -> str:
+    """Returns what absolute links to the sidecar begin with: the request's scheme and Host."""
+    host = header(scope, b"host") or b"localhost"
+    return f"{scope['scheme']}://{host.decode('latin-1')}"
+
+
 def answer_at_once(scope: Scope, status: int, headers: HeaderPairs, body: bytes) -> bool:
     """Writes a whole response in one piece; returns False, having done nothing, where the server can't.
 
     A response with a Connection header goes through `send`: the server must see that it ends the connection.
     """
     answer: Answer | None = scope.get(ANSWER)
-    if answer is None or any(name == b"connection" for name, _ in headers):
+    if answer is None:
         return False
+    for name, _ in headers:
+        if name == b"connection":
+            return False
     return answer(status, header_lines(headers) + b"\r\n", body)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 from fastapi import Request, Response
 
-from service.wire.asgi import HeaderPairs
+from service.wire.asgi import HeaderPairs, Scope, header_values
 from service.wire.content_coding import vary_of
 from service.wire.errors import PROBLEM_TYPE, Problem, Refusal
 from service.wire.freshness import CACHE_CONTROL, etag_of, matches
@@ -134,17 +134,17 @@ def of_prepared(request: Request, entry: Prepared) -> Response:
     return of_chunks(entry.headers, entry.chunks)
 
 
-def of_body(request: Request, body: bytes, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
-    """A newly built answer, or 304."""
+def with_etag(scope: Scope, body: bytes, freshness: HeaderPairs) -> tuple[int, HeaderPairs, bytes]:
+    """Returns status, headers and body of a newly built answer in one piece, or of a 304."""
     etag = etag_of(body)
     headers_304 = [(b"etag", etag), CACHE_CONTROL, *freshness]
-    if _holds(request, etag):
-        return _plain(304, headers_304, b"")
-    return _plain(200, [*_head(media_type, body), *headers_304], body)
+    if any(matches(value, etag) for value in header_values(scope, b"if-none-match")):
+        return 304, headers_304, b""
+    return 200, [*_head(JSON, body), *headers_304], body
 
 
 def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
-    """The same for a body in pieces."""
+    """A newly built answer, or 304."""
     headers_304 = [(b"etag", body.etag), CACHE_CONTROL, *freshness]
     if _holds(request, body.etag):
         return _plain(304, headers_304, b"")

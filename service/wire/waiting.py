@@ -1,15 +1,18 @@
 """Waits for a request's result without a thread; cancels when the caller leaves.
 
 `wait_for_result` takes the ticket, awaits its result, and watches for the caller's disconnect. The watch
-starts late: each one costs a task, and most requests are answered before. Event loop only.
+starts late: each one costs a task, and most requests are answered before. All waits of a loop share one
+timer. Event loop only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from client_core import IllegalStateError, KafkaError, ProducerClosedError, Ticket
 from service.wire.asgi import Receive
@@ -53,22 +56,15 @@ async def wait_for_result(
         raise ProblemError(refusal_of(e)) from e
     if future.done():
         return future.result()
-    watch: asyncio.Task[None] | None = None
-
-    def begin_to_watch() -> None:
-        nonlocal watch
-        watch = loop.create_task(_until_gone(receive, future))
-
-    timer = loop.call_later(_WATCH_AFTER_S, begin_to_watch)
+    unwatched = _unwatched_of(loop)
+    unwatched.add(future, receive)
     try:
         return await future
     except BaseException:
         ticket.cancel()
         raise
     finally:
-        timer.cancel()
-        if watch is not None:
-            watch.cancel()
+        unwatched.waits.pop(future, None)
 
 
 def refusal_of(error: KafkaError | IllegalStateError) -> Problem:
@@ -80,6 +76,48 @@ def refusal_of(error: KafkaError | IllegalStateError) -> Problem:
         return replace(problem_of(error), written="no")
     closed = problem_of(ProducerClosedError("the sidecar is shutting down"))
     return replace(closed, retriable=True, written="no")
+
+
+class _Unwatched:
+    """The waits of one loop whose callers are not watched yet, in their order, with the time to begin."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.waits: dict[asyncio.Future[Any], tuple[float, Receive]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, future: asyncio.Future[Any], receive: Receive) -> None:
+        """Watches the caller later, unless the wait is removed from `waits` before."""
+        self.waits[future] = (self.loop.time() + _WATCH_AFTER_S, receive)
+        if self._timer is None:
+            self._timer = self.loop.call_later(_WATCH_AFTER_S, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        while self.waits:
+            future, (at_s, receive) = next(iter(self.waits.items()))
+            left_s = at_s - self.loop.time()
+            if left_s > 0:
+                self._timer = self.loop.call_later(left_s, self._begin)
+                return
+            del self.waits[future]
+            watch = self.loop.create_task(_until_gone(receive, future))
+            future.add_done_callback(partial(_end, watch))
+
+
+#: That of the running loop of each thread.
+_own: Final = threading.local()
+
+
+def _unwatched_of(loop: asyncio.AbstractEventLoop) -> _Unwatched:
+    found: _Unwatched | None = getattr(_own, "unwatched", None)
+    if found is None or found.loop is not loop:
+        found = _own.unwatched = _Unwatched(loop)
+    return found
+
+
+def _end(watch: asyncio.Task[None], _: object) -> None:
+    watch.cancel()
 
 
 async def _until_gone(receive: Receive, future: asyncio.Future[_Result]) -> None:

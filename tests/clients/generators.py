@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,8 @@ _JAVA_NEEDS: Final = WantedJars(
         "jakarta.annotation:jakarta.annotation-api:1.3.5",
     ),
 )
+#: As the generators write it: `WARN`, `Warning(s)`; not in the name of a file.
+_COMPLAINT: Final = re.compile(r"\b(WARN|ERROR|Warning|Error)\b")
 #: Jackson's own deprecations, and a wrapper of two simple types without an id for serialization.
 _LINT: Final = "-Xlint:all,-deprecation,-serial"
 
@@ -77,7 +80,7 @@ def ran(command: Sequence[str | Path], folder: Path, sent: str = "", **environme
 
 
 def _refuse_warnings(printed: str) -> None:
-    found = [line for line in printed.splitlines() if any(word in line.upper() for word in ("WARN", "ERROR"))]
+    found = [line for line in printed.splitlines() if _COMPLAINT.search(line)]
     if found:
         raise ClientError("the generator warns:\n" + "\n".join(found))
 

@@ -10,14 +10,12 @@ import inspect
 import json
 import pkgutil
 import sys
+import types
 import typing
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from io import BytesIO
 from typing import Any, Final
-
-if typing.TYPE_CHECKING:
-    import types
 
 _AT_ONCE: Final = 8
 _TIMEOUT_S: Final = 60
@@ -38,8 +36,8 @@ def modules() -> dict[str, types.ModuleType]:
 
 def given(value: Any, annotation: Any) -> Any:
     """The value as the parameter wants it: a model, an enum, a file, or itself."""
-    options = typing.get_args(annotation) if not isinstance(annotation, type) else (annotation,)
-    for option in options or (annotation,):
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    for option in typing.get_args(annotation) if is_union else (annotation,):
         if typing.get_origin(option) is list:
             return [given(each, typing.get_args(option)[0]) for each in value]
         if hasattr(option, "from_dict"):

@@ -8,6 +8,7 @@ ends only when its time is over. Findings are kept in the corpus (corpus.py), so
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import platform
 import tempfile
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from tests.fuzz import broker_lies, hostile_sidecar, http_sidecar
 from tests.fuzz.corpus import ANSWERS, HTTP, PRODUCERS, SOCKETS, Finding, kind_of, smaller
 from tests.fuzz.decoders import GROUPS
+from tests.fuzz.ready_answers import compared
 from tests.fuzz.results import Part, Run
 from tests.fuzz.target import ended_when_stuck, try_inputs
 
@@ -38,6 +40,9 @@ _SIDECAR: Final = 0.1
 _IN_A_ROW: Final = 50
 _LIFE_S: Final = 8
 _HTTP: Final = 0.1
+_READY: Final = 0.05
+_READY_PART: Final = "look-ups with the table of ready answers and without it"
+_REQUESTS_A_LIFE: Final = 300
 _ANSWERS_PART: Final = "brokers' answers of every API at every version, spoilt"
 _SIDECAR_PART: Final = "sidecars among lying brokers, healed by honest ones"
 #: Of one kind of fault so many inputs are kept.
@@ -79,6 +84,7 @@ def _parts(
         (_part_of(False), _SIMULATED, partial(producers, first, still_here=still_here, over_sockets=False)),
         (_part_of(True), _SOCKETS, partial(producers, first, still_here=still_here, over_sockets=True)),
         (_SIDECAR_PART, _SIDECAR, partial(sidecar_among_liars, first, still_here=still_here)),
+        (_READY_PART, _READY, partial(ready_answers, first, still_here=still_here)),
         (_HTTP_PART, _HTTP, lambda seconds: http(seed, seconds)),
     )
     yield from ((share, part) for name, share, part in others if target in name)
@@ -133,6 +139,19 @@ def answers(first: int, seconds: float, still_here: Callable[[], None]) -> Part:
             part.faults.append(f"seed {seed}: {error!r}")
             part.findings.append(Finding(ANSWERS, str(seed).encode(), repr(error)))
     part.inputs, part.notes = tried.total(), dict(tried)
+    return part
+
+
+def ready_answers(first: int, seconds: float, still_here: Callable[[], None]) -> Part:
+    """Twin sidecars, one life after another."""
+    part = Part(_READY_PART, "requests")
+    tried: Counter[str] = Counter()
+    for seed in _seeds(first, seconds, still_here):
+        with tempfile.TemporaryDirectory() as folder:
+            counts, findings = asyncio.run(compared(seed, _REQUESTS_A_LIFE, Path(folder)))
+        tried += counts
+        part.faults += findings
+    part.inputs, part.notes = tried["requests"], {"answered at once": tried["ready"]}
     return part
 
 

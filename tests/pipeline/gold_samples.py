@@ -76,6 +76,9 @@ SCHEMAS: Final[dict[str, dict[str, pa.DataType]]] = {
         "end_by": _TIME,
         "min_isr": pa.int32(),
         "replicas": pa.int32(),
+        "missing": pa.list_(
+            pa.struct({"since": _TIME, "until": _TIME, "brokers": pa.list_(pa.int32())}),
+        ),
         "is_leaderless": pa.bool_(),
         "min_duration_ms": pa.int64(),
         "max_duration_ms": pa.int64(),
@@ -150,6 +153,22 @@ SCHEMAS: Final[dict[str, dict[str, pa.DataType]]] = {
         "clock_shift_ms": pa.int64(),
         "clock_shift_error_ms": pa.int64(),
         "epoch_conflicts": pa.int64(),
+    },
+    tables.GOLD_INCIDENTS: {
+        "cluster_id": pa.string(),
+        "kind": pa.string(),
+        "broker": pa.int32(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "began_by": _TIME,
+        "over_by": _TIME,
+        "times": pa.int64(),
+        "partitions_short": pa.int64(),
+        "leaders_moved": pa.int64(),
+        "failed": pa.int64(),
+        "errors": _ERRORS,
+        "topics": pa.list_(pa.string()),
+        "services": pa.list_(pa.string()),
     },
     tables.GOLD_REJECTS: {
         "reason": pa.string(),
@@ -259,6 +278,7 @@ class _Fleet:
         self.move("orders", 4, self.at(170), -1)
         self.leadership()
         self.gold[tables.GOLD_LEADER_HISTORY][0]["is_conflict"] = True
+        self.incidents()
         self.short_of_replicas()
         self.staleness(held_back=(0, 1))
         self.produce(slow=2)
@@ -345,6 +365,7 @@ class _Fleet:
                         "end_by": end_by,
                         "min_isr": 1 if is_open else 2,
                         "replicas": 3,
+                        "missing": [{"since": began, "until": end_by, "brokers": [3]}],
                         "is_leaderless": topic == "orders" and partition == 4,
                         "min_duration_ms": int(
                             ((END if is_open else last_short) - began).total_seconds() * 1e3
@@ -352,6 +373,39 @@ class _Fleet:
                         "max_duration_ms": None if longest is None else int(longest.total_seconds() * 1e3),
                     }
                 )
+
+    def incidents(self) -> None:
+        for kind, broker, topic, partition, began, over, times in (
+            ("broker_down", 3, "", -1, 31, 36, 1),
+            ("broker_down", 3, "", -1, 95, 101, 4),
+            ("broker_down", 5, "", -1, 100, 102, 1),
+            ("leader_flapping", -1, "payments", 1, 100, 122, 12),
+            ("replicas_behind", -1, "orders", 0, 30, None, 1),
+            ("produces_failing", -1, self.topics[-1], -1, 60, 70, 9),
+            *(("replicas_behind", -1, topic, 2, 140, 150, 2) for topic in self.topics[6:]),
+        ):
+            is_broker = kind == "broker_down"
+            failed = 564 if is_broker else 1_200 if kind == "produces_failing" else 0
+            error = "REQUEST_TIMED_OUT" if is_broker else "TOPIC_AUTHORIZATION_FAILED"
+            hurt = self.topics[:4] if is_broker else [topic]
+            self.gold[tables.GOLD_INCIDENTS].append(
+                {
+                    "cluster_id": self.cluster,
+                    "kind": kind,
+                    "broker": broker,
+                    "topic": topic,
+                    "partition": partition,
+                    "began_by": self.at(began),
+                    "over_by": None if over is None else self.at(over),
+                    "times": times,
+                    "partitions_short": 12 if is_broker else int(kind == "replicas_behind"),
+                    "leaders_moved": 5 if is_broker else int(kind == "leader_flapping"),
+                    "failed": failed,
+                    "errors": [{"error": error, "records": failed}] if failed else [],
+                    "topics": hurt if failed else [],
+                    "services": ["billing", "checkout"] if failed else [],
+                }
+            )
 
     def staleness(self, held_back: tuple[int, ...]) -> None:
         for number, sidecar_id in enumerate(self.sidecars):

@@ -21,11 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.simulate import plan_for, write
 from pipeline.stores.store import KINDS
 from tests.pipeline.kept_tables import differences, kept_tables
 from tests.pipeline.killed_job import ALL, FEW, NEVER_CAME
 from tests.pipeline.killed_states import run_on_each_state
+from tests.pipeline.simulate import plan_for, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,11 +33,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pipeline.commands.forget import forget_events
 from pipeline.progress import Progress
 from pipeline.refresh import Refresh
-from pipeline.simulate import plan_for, write
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import KINDS
 from tests.pipeline.kept_tables import Tables, differences, kept_tables
 from tests.pipeline.killed_job import GOLD_OF, ONE, SILVER_OF, job_on
+from tests.pipeline.simulate import plan_for, write
 from tests.support.spark import spark_of_the_session
 
 if TYPE_CHECKING:

@@ -339,6 +339,7 @@ class Oracle:
                         "end_by": end_by,
                         "min_isr": min(len(s.isr) for s in states),
                         "replicas": max(len(s.replicas) for s in states),
+                        "missing": _missing(states, whole),
                         "is_leaderless": any(s.leader == -1 for s in states),
                         "min_duration_ms": _ms(first, last),
                         "max_duration_ms": most_ms,
@@ -578,6 +579,26 @@ def _window(e: Row) -> tuple[Any, ...]:
 
 def _state(s: Seen) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return s.leader, s.isr, s.replicas
+
+
+def _missing(states: Sequence[Seen], whole: datetime | None) -> list[Row]:
+    """The brokers that were missing in turn, in a run of states that is followed by a complete one."""
+    pieces = [
+        (list(brokers), [s.at for s in of_brokers])
+        for brokers, of_brokers in groupby(states, lambda s: [b for b in s.replicas if b not in s.isr])
+    ]
+    following = [times[0] for _, times in pieces[1:]] + [whole]
+    rows = [
+        {
+            "since": times[0],
+            "until": None if until is None else max(until, times[0]),
+            "brokers": brokers,
+        }
+        for (brokers, times), until in zip(pieces, following, strict=True)
+    ]
+    return sorted(
+        rows, key=lambda row: (row["since"], row["until"] is not None, row["until"] or row["since"])
+    )
 
 
 def _partition_of(row: Row) -> tuple[str, str, int]:

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from pipeline.cli import main
 from pipeline.commands.forget import ForgetError, condition
-from pipeline.simulate import plan_for, write
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, KINDS, PARQUET, BatchId
 from pipeline.tables import BRONZE_EVENTS, GOLD_DATA_QUALITY
 from tests.pipeline.kept_tables import kept_tables
+from tests.pipeline.simulate import plan_for, write
 
 if TYPE_CHECKING:
     from pathlib import Path

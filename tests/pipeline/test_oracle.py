@@ -32,6 +32,7 @@ _GOLD: dict[str, Callable[[Oracle], list[Row]]] = {
 #: The tables that are tried on rows made by hand only, and why.
 WITHOUT_ORACLE = {
     tables.GOLD_REJECTS: "it is made of rejected lines, which are no events: test_data_quality.py",
+    tables.GOLD_INCIDENTS: "the simulator's own account is its oracle: test_incidents.py",
     tables.GOLD_ADVICE: "it is made of other gold tables, which have oracles: test_advice.py",
 }
 

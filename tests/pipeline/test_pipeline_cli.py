@@ -17,10 +17,10 @@ from pipeline.commands.run import one_writer, stop_at_signals
 from pipeline.commands.run_options import RunOptionsError, kafka_settings
 from pipeline.gold import GOLD
 from pipeline.silver import SILVER
-from pipeline.simulate import plan_for, write
 from pipeline.stores.folders import MARK, mark_of
 from pipeline.stores.store import DELTA, LAYOUT, PARQUET
 from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_REJECTS
+from tests.pipeline.simulate import plan_for, write
 
 if TYPE_CHECKING:
     from pathlib import Path

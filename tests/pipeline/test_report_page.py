@@ -86,7 +86,7 @@ def test_every_drawing_has_a_title_and_text_that_is_text(browser: Chrome) -> Non
             size: svg.getBoundingClientRect().height,
         }))""",
     )
-    assert len(drawings) == 7
+    assert len(drawings) == 6
     for drawing in drawings:
         assert drawing["role"] == "img"
         assert len(drawing["title"]) > 10

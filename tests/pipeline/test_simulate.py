@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from pipeline.simulate import Plan, PlanError, plan_for, simulate, write
-from pipeline.simulate.__main__ import main
-from pipeline.simulate.delivery import BREAK
 from service.events import event_v1
+from tests.pipeline.simulate import Plan, PlanError, plan_for, simulate, write
+from tests.pipeline.simulate.__main__ import main
+from tests.pipeline.simulate.delivery import BREAK
 
 if TYPE_CHECKING:
     from pathlib import Path

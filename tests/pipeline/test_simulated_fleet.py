@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import functions as f
 
 from pipeline import bronze, tables
-from pipeline.simulate import plan_for, write
 from pipeline.sources import FilesSource
 from tests.pipeline.gold_samples import SCHEMAS
+from tests.pipeline.simulate import plan_for, write
 from tests.pipeline.whole_pipeline import Tables
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from pipeline.bronze import REJECTS_SCHEMA
 from pipeline.cli import main
 from pipeline.gold import GOLD
 from pipeline.silver import SILVER
-from pipeline.simulate import plan_for, write
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import PARQUET, BatchId
 from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_DATA_QUALITY
 from tests.pipeline.fleets import bronze, mangled, numbered
 from tests.pipeline.oracle import Oracle
+from tests.pipeline.simulate import plan_for, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

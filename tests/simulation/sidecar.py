@@ -326,6 +326,7 @@ class Process:
         )
         self._entry = Guards(
             endpoint,
+            endpoint,
             allowed_hosts=hosts_of(settings.allowed_hosts, settings.api_host),
             cors=Cors(()),
             max_body_bytes=settings.max_body_bytes,

@@ -81,7 +81,7 @@ _BOUNDED: Final[Mapping[str, Allowance]] = {
     # Routes and statuses are met one by one.
     "http_metrics.RouteCounters": Allowance(20 * len(METHODS)),
     # The bytes of the last request's head, of each connection that is kept.
-    "http_protocol.ApiProtocol._head": Allowance(4_000),
+    "http_protocol.ApiProtocol._came": Allowance(4_000),
     # Events that wait for the next send to their topic, each record in some pieces.
     "MemoryRecordsBuilder._pieces": Allowance(8_000),
     "inbox.Inbox._notices": Allowance(1_000),

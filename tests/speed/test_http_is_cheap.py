@@ -18,6 +18,7 @@ from client_core import LoopCompletions, ProducerConfig
 from service.base.settings import Settings
 from service.process.app import create_app
 from tests.speed.asgi_call import JSON, Call
+from tests.speed.counted_calls import Calls, calls_of
 from tests.support.coroutine_tests import run, until
 from tests.support.counted_work import kept_blocks, python_calls
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
@@ -28,6 +29,7 @@ from tests.support.http_app import HttpApp
 from tests.support.mock_clock import MockClock
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced, producer_id_given
+from tests.support.wired import Wired
 
 LOOK_UPS: Final = 1_000
 SECOND_MS: Final = 1_000
@@ -64,6 +66,75 @@ def test_a_prepared_look_up_enters_few_functions() -> None:
         assert python_calls(partial(call.look_up, LOOK_UPS)) <= 16 * LOOK_UPS, target
     again = not_modified()  # one more: the comparison of tags
     assert python_calls(lambda: again.look_up(LOOK_UPS)) <= 17 * LOOK_UPS
+
+
+def wired(with_app: HttpApp, request: bytes) -> Wired:
+    """A connection on which this request is answered at once."""
+    made = Wired(with_app.app, with_app.app.answer_at_once)
+
+    async def asked() -> None:
+        made.connect()
+        made.send(request)  # the first one shows that its Host is allowed
+        await until(lambda: not made.tasks)
+
+    run(asked())
+    made.send(request)
+    assert (made.tasks, made.taken()[:9]) == (0, b"HTTP/1.1 ")
+    return made
+
+
+#: Of each API, with links and without; and a caller that has the answer.
+AT_ONCE: Final = (
+    LEADER,
+    "/v1/topics/orders",
+    "/topics/orders/partitions/1",
+    "/brokers",
+    "/v3/clusters/cluster/topics/orders",
+    "/v3/clusters/cluster/topics/orders/partitions/0/replicas",
+)
+
+
+def test_a_look_up_on_a_connection_costs_few_calls_and_no_task_in_each_api() -> None:
+    """Twenty-two to twenty-five with those of the test, two of them for headers."""
+    with_app = HttpApp()
+    with_app.producer.set_topics({"orders": 3})
+    for target in AT_ONCE:
+        request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n".encode()
+        connection = wired(with_app, request)
+
+        def ask(connection: Wired = connection, request: bytes = request) -> None:
+            for _ in range(LOOK_UPS):
+                connection.send(request)
+
+        assert python_calls(ask) <= 26 * LOOK_UPS, target
+        assert connection.tasks == 0
+        connection.hang_up()
+
+
+def test_many_leaders_in_one_request_cost_as_many_calls_as_one() -> None:
+    """None for a leader that was asked for before: 130 for the request, where each of 100 took 20."""
+    with_app = HttpApp()
+    with_app.producer.set_topics({"orders": 100})
+
+    def cost_of(leaders: int) -> int:
+        lookups = [{"topic": "orders", "partition": number} for number in range(leaders)]
+        body = json.dumps({"lookups": lookups})
+        head = f"POST /v1/leaders HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        request = f"{head}Content-Type: application/json\r\n\r\n{body}".encode()
+
+        async def ask() -> None:
+            connection = Wired(with_app.app, with_app.app.answer_at_once)
+            connection.connect()
+            connection.send(request)
+            await until(lambda: not connection.tasks)
+            answer = connection.taken()
+            assert (answer[:15], answer.count(b'"leader_epoch"')) == (b"HTTP/1.1 200 OK", leaders)
+            connection.hang_up()
+
+        run(ask())  # what is made once
+        return python_calls(lambda: run(ask()))
+
+    assert cost_of(100) - cost_of(1) <= 50
 
 
 def test_prepared_look_ups_keep_no_memory() -> None:
@@ -147,6 +218,47 @@ def test_produce_requests_wake_the_io_thread_once_and_come_back_together(request
     assert [call.status for call in calls] == [200] * requests
     # For each request, that it is answered, and that nothing of it is with the client any more.
     assert rig.posts.sizes[posted:] == [2 * requests]
+
+
+def produce_calls(requests: int) -> Calls:
+    """What so many produce requests call that wait at the same time, on connections of their own."""
+    with_app = HttpApp()
+    with_app.producer.set_topics({"orders": 3})
+    with_app.producer.holds_records = True
+    body = b'{"records":[{"value":1}]}'
+    head = b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
+
+    async def ask(connections: int) -> None:
+        callers = [Wired(with_app.app) for _ in range(connections)]
+        for caller in callers:
+            caller.connect()
+            caller.send(request)
+        await until(lambda: len(with_app.producer.waiting) == connections)
+        for ticket in list(with_app.producer.waiting):
+            with_app.producer.acknowledge(ticket)
+        await until(lambda: not any(caller.tasks for caller in callers))
+        assert [caller.taken()[:15] for caller in callers] == [b"HTTP/1.1 200 OK"] * connections
+        for caller in callers:
+            caller.hang_up()
+
+    run(ask(1))  # what is made once
+    return calls_of(lambda: run(ask(requests)))
+
+
+def test_produce_requests_that_wait_have_one_task_each_and_one_timer_together() -> None:
+    """Besides those of the test and of each connection, for any number of requests."""
+    few, many = produce_calls(2), produce_calls(52)
+    tasks = "base_events", "create_task"
+    assert many.python[tasks] - few.python[tasks] == 50
+    timers = "base_events", "call_later"
+    assert many.python[timers] - few.python[timers] == 50, "that of a connection, which is made in this test"
+
+
+def test_a_produce_request_costs_few_calls_before_the_client_and_after_it() -> None:
+    """Some 330, of which a third makes its connection."""
+    few, many = produce_calls(2), produce_calls(52)
+    assert sum(many.python.values()) - sum(few.python.values()) <= 50 * 400
 
 
 def test_results_that_come_back_together_wake_the_event_loop_once() -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from service.listener.unix_socket import UnixSocket
-    from service.wire.asgi import ASGIApp
+    from service.wire.asgi import AnswerAtOnce, ASGIApp
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -99,8 +99,10 @@ class Served:
         unix: UnixSocket | None = None,
         send_buffer_bytes: int | None = None,
         cors: Cors = NO_CORS,
+        answer_at_once: AnswerAtOnce | None = None,
     ) -> None:
         self._cors = cors
+        self._answer_at_once = answer_at_once
         self._config = uvicorn.Config(
             app,
             http=ApiProtocol,
@@ -133,7 +135,9 @@ class Served:
         """Accepts on `listener`."""
 
         def protocol() -> ApiProtocol:
-            return ApiProtocol(self._config, self._state, {}, self.connections, self._cors)
+            return ApiProtocol(
+                self._config, self._state, {}, self.connections, self._cors, self._answer_at_once
+            )
 
         self.listener.open(protocol, self.connections)
 

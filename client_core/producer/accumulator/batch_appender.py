@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from client_core.errors import ProducerClosedError
 from client_core.producer.accumulator.producer_batch import ProducerBatch
+from client_core.record.compression import Codec
 from client_core.record.memory_records_builder import (
     NO_LIMIT,
     MemoryRecordsBuilder,
@@ -221,9 +222,9 @@ class BatchAppender:
         builder = MemoryRecordsBuilder(
             NO_LIMIT if self._whole_requests else size_bytes,
             compression=self._compression,
-            estimated_compression_ratio=self._ratios.estimation(
-                queue.topic_partition.topic, self._compression.codec
-            ),
+            estimated_compression_ratio=1.0
+            if self._compression.codec is Codec.NONE
+            else self._ratios.estimation(queue.topic_partition.topic, self._compression.codec),
         )
         batch = ProducerBatch(
             queue.topic_partition,

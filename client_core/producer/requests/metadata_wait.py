@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def mark_used(cache: MetadataCache, topic: str) -> None:
     """Renews the topic's idle expiry by a plain store: no lock, no clock."""
-    table = cache.topic(topic)
+    table = cache.topics.get(topic)
     if table is not None:
         table.use.touched = True
 

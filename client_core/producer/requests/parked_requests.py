@@ -128,7 +128,10 @@ class ParkedRequests:
     @property
     def next_deadline_ms(self) -> int:
         """Returns the next deadline, or FOREVER_MS if there is none. Its request may have ended already."""
-        return min(self._block_deadlines.next_ms, self._missing_deadlines.next_ms, self._deadlines.next_ms)
+        next_ms = self._deadlines.next_ms
+        if self._queues or self._unblocked:  # only a parked request has the other two
+            next_ms = min(next_ms, self._block_deadlines.next_ms, self._missing_deadlines.next_ms)
+        return next_ms
 
     def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Watches a request's deadline, and parks the request unless all of it is appended."""

@@ -113,7 +113,7 @@ class PendingRequest:
         topic: str,
         records: Sequence[ProducerRecord],
         done: Done,
-        finish: Callable[[PendingRequest, Done], None],
+        finish: Callable[[PendingRequest, Done, Done | None], None],
         *,
         submitted_ms: int,
         block_deadline_ms: int,
@@ -124,7 +124,8 @@ class PendingRequest:
         appended: Done | None = None,
         in_chunks: bool = False,
     ) -> None:
-        """`finish` gets `done` when the request ends, and `settled` when all records are accounted for.
+        """`finish` gets `done` when the request ends, and `settled` when all records are accounted for: both
+        at once, or one after the other.
 
         `appended` is posted when the request is no longer parked, for any reason.
 
@@ -231,10 +232,11 @@ class PendingRequest:
         self._report(ends=ends, settles=True)
 
     def _report(self, *, ends: bool, settles: bool) -> None:
+        settled = self._settled if settles else None
         if ends:
-            self._finish(self, self._done)
-        if settles and self._settled is not None:
-            self._finish(self, self._settled)
+            self._finish(self, self._done, settled)
+        elif settled is not None:
+            self._finish(self, settled, None)
 
     def give_up(self, error: KafkaError, cancelled: Sequence[int], waited_ms: int) -> int:
         """Ends the request at its deadline: all records without an outcome have failed.

@@ -144,9 +144,12 @@ class Submissions:
         if request.forget():
             self._io_thread.do(lambda now_ms: self.parked.cancel(request, now_ms, self._clock.wall_ms()))
 
-    def finished(self, request: PendingRequest, done: Done) -> None:
-        """Posts `done` at the end of this turn, or of the next one if not on the I/O thread."""
-        self._completions.add(done, request.result(self._clock.now_ms()))
+    def finished(self, request: PendingRequest, done: Done, then: Done | None) -> None:
+        """Posts `done` and `then` at the end of this turn, or of the next one if not on the I/O thread."""
+        result = request.result(self._clock.now_ms())
+        self._completions.add(done, result)
+        if then is not None:
+            self._completions.add(then, result)
         if self._io_thread.is_current:
             self.parked.finished(request)
         else:

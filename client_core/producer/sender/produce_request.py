@@ -195,13 +195,13 @@ def leader_nodes(response: ProduceResponse) -> tuple[Node, ...]:
 def _outcome(answered: PartitionProduceResponse) -> PartitionResponse:
     _, code, offset, log_append_ms, log_start, culprits, message, (leader_id, leader_epoch) = answered
     return PartitionResponse(
-        Errors.of(code),
+        Errors.of(code) if code else Errors.NONE,
         code,
         offset if offset >= 0 else None,
         log_append_ms if log_append_ms >= 0 else None,
         log_start if log_start >= 0 else None,
         tuple(RecordError(index, _shortened(said)) for index, said in culprits) if culprits else (),
-        _shortened(message),
+        None if message is None else _shortened(message),
         LeaderIdAndEpoch(leader_id, leader_epoch) if leader_id >= 0 and leader_epoch >= 0 else None,
     )
 

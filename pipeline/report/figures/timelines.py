@@ -1,7 +1,7 @@
 """Draws figures over time, on an axis in UTC.
 
 leaders     who led which partition when: a row per partition, a colour per broker
-intervals   when a condition was true: solid for certain, faint for possible
+intervals   when a condition was true, a row each
 """
 
 from __future__ import annotations
@@ -49,12 +49,11 @@ def number_of(at: datetime) -> float:
 
 
 class Interval(NamedTuple):
-    """Began after `start_after` and by `start_by`, ended likewise. None: that bound is unknown."""
+    """The time in which something was so; `is_open`: it was not over."""
 
-    start_after: datetime | None
-    start_by: datetime
-    end_after: datetime
-    end_by: datetime | None
+    since: datetime
+    until: datetime
+    is_open: bool
     is_worse: bool
 
 
@@ -65,18 +64,14 @@ def interval_chart(
     rows: Sequence[str],
     intervals: Sequence[Interval],
     span: tuple[datetime, datetime],
-    words: tuple[str, str, str],
+    words: tuple[str, str],
 ) -> str:
-    """Returns an SVG, one interval per row. `words`: the labels of certain, certain and worse, possible."""
+    """Returns an SVG, one interval per row. `words`: the labels of those that are not worse, and that are."""
     drawing = Drawing(name, _WIDTH, _MARGIN + _ROW * len(rows))
     (axes,) = drawing.axes()
     since, until = map(number_of, span)
-    certain, worse, maybe = words
     for row, interval in enumerate(intervals):
-        begins = since if interval.start_after is None else number_of(interval.start_after)
-        ends = until if interval.end_by is None else number_of(interval.end_by)
-        axes.barh(row, ends - begins, left=begins, height=0.3, color=PAINT["warn"], alpha=0.35, linewidth=0)
-        start, end = number_of(interval.start_by), number_of(interval.end_after)
+        start, end = number_of(interval.since), number_of(interval.until)
         axes.barh(
             row,
             max(end - start, _LEAST * (until - since)),
@@ -85,17 +80,15 @@ def interval_chart(
             color=PAINT["bad" if interval.is_worse else "warn"],
             linewidth=0,
         )
-        if interval.end_by is None:
+        if interval.is_open:
             axes.plot([until], [row], marker=">", color=PAINT["ink"], markersize=6, clip_on=False)
     set_time_axis(axes, *span)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks(range(len(rows)), rows)
     legend = [
-        Patch(color=PAINT["warn"], label=certain),
-        Patch(color=PAINT["bad"], label=worse),
-        Patch(facecolor=PAINT["warn"], alpha=0.35, label=maybe),
+        Patch(color=PAINT[tone], label=label) for tone, label in zip(("warn", "bad"), words, strict=True)
     ]
-    drawing.figure.legend(handles=legend, loc="outside upper left", ncols=3, fontsize=11.5, handlelength=1.2)
+    drawing.figure.legend(handles=legend, loc="outside upper left", ncols=2, fontsize=11.5, handlelength=1.2)
     return drawing.svg(title, description)
 
 

@@ -27,6 +27,7 @@ def dialect(sidecar: Sidecar) -> Dialect:
         offsets=sidecar.offsets,
         slices=sidecar.slices,
         partition_refresh=PartitionRefresh(sidecar.lookups, sidecar.settings),
+        table=sidecar.table,
         boot=sidecar.boot,
     )
     produce = ProduceV2(

@@ -6,6 +6,7 @@ at once. Headers report the answer's freshness; with the ETag a caller can reval
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -30,15 +31,16 @@ from service.dialects.rest_v2.error_codes import (
 )
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
 from service.lookup.listing import Listing
+from service.lookup.lookup_table import Asked, Build, Built, Form, LookupTable, of_partition, short_topic
 from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.lookup.offsets import OffsetsOfPartitions
 from service.lookup.topic_configs import ConfigsOfTopics
 from service.wire.asgi import HeaderPairs, header
-from service.wire.errors import Problem, ProblemError, problem_of
+from service.wire.errors import Problem, ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers, version_text
 from service.wire.long_answers import LongBody, Slices
 from service.wire.reasons import UNKNOWN_PARTITION
-from service.wire.responses import of_json, of_long
+from service.wire.responses import of_json, of_long, of_prepared
 
 _TYPE: Final = ANSWER_TYPE.encode()
 
@@ -56,6 +58,7 @@ class MetadataV2:
         offsets: OffsetsOfPartitions,
         slices: Slices,
         partition_refresh: PartitionRefresh,
+        table: LookupTable,
         boot: str,
     ) -> None:
         self._producer = producer
@@ -67,6 +70,8 @@ class MetadataV2:
         self._slices = slices
         self._partition_refresh = partition_refresh
         self._boot = boot
+        self._table = table
+        table.serve(_BUILDS, Form(_TYPE, accepts=_is_accepted))
 
     async def topics(self, request: Request) -> Response:
         """The names of all topics that the caller may read, without internal ones."""
@@ -90,6 +95,9 @@ class MetadataV2:
 
     async def partitions(self, request: Request, name: str) -> Response:
         cache, topic = await self._know(request, name)
+        entry = self._table.find(f"/topics/{name}/partitions".encode())
+        if entry is not None:
+            return of_prepared(request, entry)
         body = await self._slices.body(partitions_pieces(topic, cache.nodes_by_id))
         return self._of_topic(request, cache, topic, body)
 
@@ -97,16 +105,17 @@ class MetadataV2:
         """One partition, by its number in the path."""
         caller_of(request.scope).check_read(name)
         number = partition_of_path(written)
-        cache, topic = await self._know(request, name)
-        body = partition_body(topic, number, cache.nodes_by_id)
-        if body is None:
+        await self._know(request, name)
+        key = f"/topics/{name}/partitions/{number}".encode()
+        entry = self._table.find(key)
+        if entry is None:
             await self._partition_refresh.refresh(name, request)
-            cache, topic = await self._know(request, name)
-            body = partition_body(topic, number, cache.nodes_by_id)
-        if body is None:
+            await self._know(request, name)
+            entry = self._table.find(key)
+        if entry is None:
             problem = problem_of(self._lookups.missing(name, number))
             raise ProblemError(no_partition(problem.detail) if problem.status == 404 else problem)
-        return self._of_topic(request, cache, topic, LongBody.of([body]))
+        return of_prepared(request, entry)
 
     async def offsets(self, request: Request, name: str, written: str) -> Response:
         """The offsets of a partition's first and next record, from its leader."""
@@ -128,10 +137,10 @@ class MetadataV2:
     async def brokers(self, request: Request) -> Response:
         check_accept(header(request.scope, b"accept"))
         await self._lookups.know_cluster(NO_DEMANDS, request.receive, caller_of(request.scope))
-        cache = self._producer.cache
-        now_ms, wall_ms = (None, None) if cache.answered is None else cache.answered
-        body = LongBody.of([brokers_body(cache)])
-        return self._answer(request, body, cache, now_ms, wall_ms)
+        entry = self._table.find(b"/brokers")
+        if entry is None:
+            raise refused(503, "no broker has answered yet", retriable=True)
+        return of_prepared(request, entry)
 
     async def _know(self, request: Request, name: str) -> tuple[MetadataCache, TopicTable]:
         """A snapshot, and the topic in it once known. Raises ProblemError."""
@@ -168,6 +177,36 @@ class MetadataV2:
         version = version_text(self._boot, cache.update_version).encode()
         fresh: HeaderPairs = freshness_headers(version, refreshed_ms, refreshed_wall_ms, self._clock.now_ms())
         return of_long(request, body, fresh, _TYPE)
+
+
+def _is_accepted(accept: bytes) -> bool:
+    try:
+        check_accept(accept)
+    except ProblemError:
+        return False
+    return True
+
+
+def _brokers(asked: Asked) -> Built | None:
+    return None if asked.cache.is_bootstrap else Built(brokers_body(asked.cache))
+
+
+def _partitions(asked: Asked, topic: str) -> Built | None:
+    table = short_topic(asked, topic)
+    if table is None:
+        return None
+    return Built(b"".join(partitions_pieces(table, asked.cache.nodes_by_id)), table)
+
+
+def _partition(asked: Asked, topic: str, partition: str) -> Built | None:
+    return of_partition(asked, topic, partition, partition_body)
+
+
+_BUILDS: Final[Mapping[str, Build]] = {
+    "/brokers": _brokers,
+    "/topics/{topic}/partitions": _partitions,
+    "/topics/{topic}/partitions/{partition}": _partition,
+}
 
 
 def _of_look_up(problem: Problem) -> Problem:

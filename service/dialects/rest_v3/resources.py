@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from client_core import Node, PartitionInfo
-from service.wire.asgi import Scope, header
+from service.wire.asgi import Scope, base_of
 from service.wire.long_answers import joined
 
 Resource = dict[str, object]
@@ -148,8 +148,7 @@ def collection_pieces(
 
 def clusters_url(scope: Scope) -> str:
     """Returns the root URL of all resources, from a request's scheme and Host."""
-    host = header(scope, b"host") or b"localhost"
-    return f"{scope['scheme']}://{host.decode('latin-1')}/v3/clusters"
+    return f"{base_of(scope)}/v3/clusters"
 
 
 def _metadata(url: str, resource_name: str) -> Resource:

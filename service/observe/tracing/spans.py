@@ -1,10 +1,10 @@
 """Makes a span for each HTTP request, and one for the records that it sends.
 
-Prepared look-ups have no span. They take some microseconds, come by the thousands per second and wait for
-nothing: a span would cost more than the look-up. Requests that the guards reject have none either, so that
-outsiders can't fill a collector. The parent is the caller's span. The SDK's sampler decides what is sampled,
-by default as the caller did. A stream's span ends with the stream. The query is not recorded, because it may
-contain a record's key.
+Prepared look-ups of the native API have no span. They take some microseconds, come by the thousands per
+second and wait for nothing: a span would cost more than the look-up. Requests that the guards reject have
+none either, so that outsiders can't fill a collector. The parent is the caller's span. The SDK's sampler
+decides what is sampled, by default as the caller did. A stream's span ends with the stream. The query is not
+recorded, because it may contain a record's key.
 
 Records that are passed to the client together have a span, from then until they are settled:
 

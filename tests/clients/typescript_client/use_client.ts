@@ -49,7 +49,8 @@ const problem: components["schemas"]["ProblemAnswer"] | undefined = missing.erro
 assert.equal(problem?.kafka_error, "UNKNOWN_TOPIC_OR_PARTITION");
 
 const snapshot = await client.GET("/v1/watch/snapshot", {});
-assert(snapshot.data?.topics.some((topic) => topic.name === "orders"));
+assert(snapshot.data !== undefined);
+assert(snapshot.data.topics.some((topic) => topic.name === "orders"));
 const changes = await client.GET("/v1/watch/changes", {
   params: { query: { last_event_id: snapshot.data.version, max_block_ms: 0 } },
 });

@@ -561,7 +561,7 @@ def test_a_request_that_comes_back_to_the_queue_goes_before_a_thread_that_came_a
             "orders",
             [ProducerRecord("orders", b"")],
             Waiting(),
-            lambda ended, done: None,
+            lambda ended, done, then: None,
             submitted_ms=0,
             block_deadline_ms=0,
             deadline_ms=0,

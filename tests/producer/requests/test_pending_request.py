@@ -30,7 +30,7 @@ class Ended:
     def __init__(self) -> None:
         self.requests: list[PendingRequest] = []
 
-    def __call__(self, request: PendingRequest, done: Done) -> None:
+    def __call__(self, request: PendingRequest, done: Done, then: Done | None) -> None:
         self.requests.append(request)
 
 

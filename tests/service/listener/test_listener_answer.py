@@ -1,4 +1,4 @@
-"""A prepared answer is sent in one piece, with the same bytes as in two."""
+"""A ready answer is sent at once, before the application is called, with the same bytes as by ASGI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.support.tokens import TokensFile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from service.wire.asgi import ASGIApp, Receive, Scope, Send
+    import pytest
+
+    from service.process.app import App
+    from service.wire.asgi import Receive, Scope, Send
 
 LEADER = "/v1/topics/orders/leader?partition=1"
 RECORDS = "/v1/topics/orders/records"
@@ -22,9 +25,12 @@ BODY_OF_TWO = b'{"value_format":"text","records":[{"value":"a"},{"value":"b"}]}'
 
 
 class Ways:
-    """An application that records the path of each answer; without `short` there is only the long one."""
+    """An application that records the path of each answer; without `short` there is only the long one.
 
-    def __init__(self, app: ASGIApp, *, short: bool) -> None:
+    A look-up goes the short way if it is answered at once.
+    """
+
+    def __init__(self, app: App, *, short: bool) -> None:
         self._app = app
         self._short = short
         self.went: list[bool] = []
@@ -38,7 +44,15 @@ class Ways:
 
         if self._short:
             scope[ANSWER] = noted
+        if scope["method"] == "GET":
+            self.went.append(False)
         await self._app(scope, receive, send)
+
+    def answer_at_once(self, *asked: Any) -> bool:
+        is_answered = self._short and self._app.answer_at_once(*asked)
+        if is_answered:
+            self.went.append(True)
+        return is_answered
 
 
 def request(path: str, *lines: str, method: str = "GET") -> bytes:
@@ -63,7 +77,7 @@ def with_orders() -> HttpApp:
 async def said(requests: bytes, answers: int, *, short: bool) -> tuple[list[Any], list[bool]]:
     """The answers, and which of them went the short way."""
     ways = Ways(with_orders().app, short=short)
-    async with Served(ways) as served:
+    async with Served(ways, answer_at_once=ways.answer_at_once) as served:
         served.put_into_every_head([(b"date", b"Sat, 31 Jan 2026 09:26:53 GMT"), (b"via", b"1.1 here")])
         caller = await served.call()
         caller.send(requests)
@@ -76,6 +90,7 @@ async def said(requests: bytes, answers: int, *, short: bool) -> tuple[list[Any]
 
 async def said_either_way(asked: bytes, *, short: bool) -> tuple[int, dict[str, str], bytes]:
     """The one answer, which is the same on both paths, and takes the expected one."""
+    await said(request("/v1/status"), 1, short=False)  # from now on this Host is known to be allowed
     (quick,), went = await said(asked, 1, short=True)
     assert ([quick], went) == ((await said(asked, 1, short=False))[0], [short]), asked
     status, headers, body = quick
@@ -103,7 +118,8 @@ async def test_requests_behind_each_other_are_answered_in_their_order() -> None:
     paths = [LEADER, "/v1/topics/orders", "/v1/nothing", "/v1/cluster", "/v1/status", LEADER] * 3
     quick, went = await said(b"".join(map(request, paths)), len(paths), short=True)
     assert [status for status, _, _ in quick] == [200, 200, 404, 200, 200, 200] * 3
-    assert went == [True] * 12
+    # Behind a request that is not answered at once, the others wait for their turn.
+    assert went == [True] * 2 + [False] * 16
     assert quick[0] == quick[5] == quick[-1]
 
 
@@ -179,9 +195,32 @@ async def test_where_tokens_are_in_use_an_answer_that_lies_ready_says_that_it_de
     tokens = TokensFile(tmp_path, reader={"read": ["orders"]})
     web = HttpApp(tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3})
-    async with Served(web.app) as served:
+    async with Served(web.app, answer_at_once=web.app.answer_at_once) as served:
         caller = await served.call()
-        for path in (LEADER, LEADER):  # by the second it lies ready for certain
+        for path in (LEADER, LEADER):  # the second is answered at once
             caller.send(request(path, f"authorization: Bearer {tokens.token('reader')}"))
             status, headers, _ = await caller.answer()
             assert (status, headers["vary"]) == (200, "Authorization")
+
+
+async def test_a_bug_in_a_ready_answer_ends_that_connection_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: Any) -> bool:
+        raise RuntimeError("a bug")
+
+    async with Served(with_orders().app, answer_at_once=broken) as served:
+        caller = await served.call()
+        caller.send(request(LEADER))
+        assert await caller.until_closed() == b""
+        other = await served.call()
+        other.send(request(LEADER, "connection: close", method="HEAD"))
+        assert (await other.until_closed()).startswith(b"HTTP/1.1 200 ")
+    assert "Exception in a look-up that is answered at once" in caplog.text
+
+
+@on_each_loop
+async def test_a_second_question_mark_is_part_of_the_first_parameter() -> None:
+    """And not another way to name a partition."""
+    status, _, _ = await said_either_way(request("/v1/topics/orders/leader?partition=0?key=a"), short=False)
+    assert status == 422

@@ -10,17 +10,17 @@ import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline import event_v1
-from pipeline.simulate import lines
-from pipeline.simulate.lines import LEADERLESS, QUICK, SLOW, TROUBLED
-from pipeline.simulate.plan import SECOND_US, WINDOW_US, Plan, PlanError
-from pipeline.simulate.sightings import Item, Views, sightings
-from pipeline.simulate.timeline import NO_LEADER
+from tests.pipeline.simulate import lines
+from tests.pipeline.simulate.lines import LEADERLESS, QUICK, REFUSALS, REFUSED, SLOW, TROUBLED
+from tests.pipeline.simulate.plan import SECOND_US, WINDOW_US, Plan, PlanError
+from tests.pipeline.simulate.sightings import Item, Views, sightings
+from tests.pipeline.simulate.timeline import NO_LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline.simulate.fleet import Boot, Member
-    from pipeline.simulate.timeline import Timeline
+    from tests.pipeline.simulate.fleet import Boot, Member
+    from tests.pipeline.simulate.timeline import Timeline
 
 #: How long produces to a partition are in trouble after its leader moved.
 _TROUBLE_US: Final = 30 * SECOND_US
@@ -251,9 +251,13 @@ class _Speaking:
     def _kind(self, slot: int, leader: int, tick_us: int) -> int:
         if leader == NO_LEADER:
             return LEADERLESS
+        timeline = self._scene.timeline
+        for refusal in timeline.refusals:
+            if refusal.from_us < tick_us <= refusal.to_us and refusal.life == timeline.slots[slot].life:
+                return REFUSED + REFUSALS.index(refusal.error)
         if tick_us - self._moved_us.get(slot, 0) < _TROUBLE_US:
             return TROUBLED
-        return SLOW if leader == self._scene.timeline.slow_broker else QUICK
+        return SLOW if leader == timeline.slow_broker else QUICK
 
     def _place(self, slot: int) -> str:
         place = self._scene.timeline.slots[slot]

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 NO_LEADER: Final = -1
+#: The causes of changes that are incidents by themselves; the first one is behind the name of a broker.
+BEHIND: Final = "fell behind"
+BY_HAND: Final = "leader moved by hand"
 
 
 class State(NamedTuple):
@@ -54,6 +57,15 @@ class Failure(NamedTuple):
     back_us: int
 
 
+class Refusal(NamedTuple):
+    """The time in which brokers refused all records for a topic with this error."""
+
+    life: int
+    error: str
+    from_us: int
+    to_us: int
+
+
 class Slot(NamedTuple):
     """A partition of a life, and the brokers of its replicas."""
 
@@ -72,3 +84,4 @@ class Timeline(NamedTuple):
     partition_changes: list[PartitionChange]
     topic_changes: list[TopicChange]
     failures: list[Failure]
+    refusals: list[Refusal]

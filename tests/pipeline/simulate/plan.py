@@ -22,7 +22,7 @@ _EVENTS_AN_HOUR: Final = 1_800
 #: Bronze rejects events more than an hour ahead of their arrival; a wrong clock must stay below that.
 _MAX_CLOCK_SKEW_S: Final = 3_000
 _MIN_HOURS: Final = 0.05
-_SHARES: Final = ("skew", "duplicates", "late", "broken")
+_SHARES: Final = ("skew", "silent", "duplicates", "late", "broken")
 
 
 class PlanError(PipelineError):
@@ -42,6 +42,8 @@ class Plan:
     hours: float
     skew: float = 0.2  #: share of all events that are about one partition of the first topic
     churn: float = 2.0  #: failures of brokers per hour; 0: nothing ever changes
+    incidents: float = 0.0  #: other incidents per hour, which may overlap (`cluster.py`)
+    silent: float = 0.0  #: share of sidecars that are killed; every other one starts again
     clock_skew_s: float = 900.0  #: the error of wrong clocks; 0: no clock is wrong
     duplicates: float = 0.01  #: share of lines that are written twice
     late: float = 0.005  #: share of lines that are in a later file than they should be
@@ -71,6 +73,8 @@ def plan_for(
     hours: float | None = None,
     skew: float = 0.2,
     churn: float = 2.0,
+    incidents: float = 0.0,
+    silent: float = 0.0,
     clock_skew_s: float = 900.0,
     duplicates: float = 0.01,
     late: float = 0.005,
@@ -97,6 +101,8 @@ def plan_for(
         hours=hours,
         skew=skew,
         churn=churn,
+        incidents=incidents,
+        silent=silent,
         clock_skew_s=clock_skew_s,
         duplicates=duplicates,
         late=late,
@@ -123,6 +129,8 @@ def _check(plan: Plan) -> None:
         raise PlanError(f"hours is {plan.hours}: at least {_MIN_HOURS}, or nothing can happen.")
     if plan.churn < 0:
         raise PlanError(f"churn is {plan.churn}: failures of brokers an hour, 0 or more.")
+    if plan.incidents < 0:
+        raise PlanError(f"incidents is {plan.incidents}: incidents an hour, 0 or more.")
     if abs(plan.clock_skew_s) > _MAX_CLOCK_SKEW_S:
         raise PlanError(
             f"clock-skew is {plan.clock_skew_s:g} s: at most {_MAX_CLOCK_SKEW_S}, or bronze would reject"

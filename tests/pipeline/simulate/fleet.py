@@ -2,7 +2,8 @@
 
 In a large enough fleet, one or two sidecars are held back (as by SIGSTOP) from just after a broker fails
 until three refresh intervals later. One stops silently. The sidecars of one service are redeployed, one after
-the other. One in fifty has a wrong clock, alternately ahead and behind.
+the other. One in fifty has a wrong clock, alternately ahead and behind. With `silent`, a share of those
+without such a fault is killed; every other one of these is started again, up to a minute later.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pipeline.simulate import cluster
-from pipeline.simulate.plan import SECOND_US, Plan
+from tests.pipeline.simulate import cluster
+from tests.pipeline.simulate.plan import SECOND_US, Plan
 
 if TYPE_CHECKING:
-    from pipeline.simulate.timeline import Timeline
+    from tests.pipeline.simulate.timeline import Timeline
 
 #: metadata.max.age.ms of the services, in order: Kafka's default first.
 _INTERVALS_S: Final = (300, 30, 60, 120, 20, 180, 60, 30)
@@ -137,6 +138,14 @@ def _boots(plan: Plan, source: random.Random, services: int) -> list[tuple[Boot,
             boots.append((Boot(first_us, first_us, plan.start_us + round(span_us * 0.7), SILENCE),))
         else:
             boots.append((Boot(first_us, first_us, plan.end_us, RUNNING),))
+    killed = random.Random(f"{plan.seed} killed")
+    victims = [n for n in lonely if n != silent]
+    for count, n in enumerate(killed.sample(victims, min(round(plan.silent * plan.sidecars), len(victims)))):
+        killed_us = plan.start_us + round(span_us * killed.uniform(0.1, 0.9))
+        again_us = killed_us + round(killed.uniform(2, 60) * SECOND_US)
+        boots[n] = (boots[n][0]._replace(ended_us=killed_us, end=SILENCE),)
+        if count % 2 == 0:
+            boots[n] += (Boot(again_us, again_us, plan.end_us, RUNNING),)
     return boots
 
 

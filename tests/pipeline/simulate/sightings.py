@@ -11,15 +11,15 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline import event_v1
-from pipeline.simulate import lines
-from pipeline.simulate.plan import SECOND_US
+from tests.pipeline.simulate import lines
+from tests.pipeline.simulate.plan import SECOND_US
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
 
-    from pipeline.simulate.fleet import Boot, Member
-    from pipeline.simulate.timeline import Life, PartitionChange, State, Timeline, TopicChange
+    from tests.pipeline.simulate.fleet import Boot, Member
+    from tests.pipeline.simulate.timeline import Life, PartitionChange, State, Timeline, TopicChange
 
 HEARTBEAT_US: Final = 60 * SECOND_US
 _FIRST_REFRESH_US: Final = 60_000

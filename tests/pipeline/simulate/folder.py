@@ -16,13 +16,13 @@ from functools import lru_cache
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from pipeline.simulate import cluster
-from pipeline.simulate.delivery import Delivery
-from pipeline.simulate.fleet import Boot, Member, fleet_of
-from pipeline.simulate.lines import stock
-from pipeline.simulate.plan import SECOND_US, Plan, PlanError
-from pipeline.simulate.sidecar import Scene, Sidecar
-from pipeline.simulate.truth import SidecarTruth, truth_of
+from tests.pipeline.simulate import cluster
+from tests.pipeline.simulate.delivery import Delivery
+from tests.pipeline.simulate.fleet import Boot, Member, fleet_of
+from tests.pipeline.simulate.lines import stock
+from tests.pipeline.simulate.plan import SECOND_US, Plan, PlanError
+from tests.pipeline.simulate.sidecar import Scene, Sidecar
+from tests.pipeline.simulate.truth import SidecarTruth, truth_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,6 +8,11 @@ is back joins the ISR when it has caught up. It leads its partitions again after
 leaders (leader.imbalance.check.interval.seconds, 300). A change of the ISR alone does not raise the epoch
 (metadata version 3.6 and later).
 
+`plan.incidents` adds others, four kinds in turn, each at a time of its own, so that they may overlap each
+other and the failures above: a broker that flaps, two brokers that fail at once, a follower that is behind
+for long, and a topic whose records are refused. No two outages of one broker are less than APART_US from each
+other, unless they are of one incident.
+
 Names and ids look as in a real fleet and depend only on the seed.
 """
 
@@ -20,18 +25,24 @@ import random
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pipeline.simulate.plan import SECOND_US, Plan
-from pipeline.simulate.timeline import (
+from tests.pipeline.simulate.lines import REFUSALS
+from tests.pipeline.simulate.plan import SECOND_US, Plan
+from tests.pipeline.simulate.timeline import (
+    BEHIND,
+    BY_HAND,
     NO_LEADER,
     Failure,
     Life,
     PartitionChange,
+    Refusal,
     Slot,
     State,
     Timeline,
     TopicChange,
 )
 
+#: Outages, shortages and refusals that are further apart than this are different incidents.
+APART_US: Final = 600 * SECOND_US
 _SESSION_TIMEOUT_US: Final = 9 * SECOND_US
 _PREFERRED_CHECK_US: Final = 300 * SECOND_US
 _REPLICATION_FACTOR: Final = 3
@@ -110,6 +121,7 @@ class _Model:
         self.changes: Final[list[PartitionChange]] = []
         self.topic_changes: Final[list[TopicChange]] = []
         self.failures: Final[list[Failure]] = []
+        self.refusals: Final[list[Refusal]] = []
         self._due: Final[list[_Action]] = []
         self._order: Final = itertools.count()
 
@@ -123,6 +135,7 @@ class _Model:
             self._plan_topics()
             self._plan_lags()
             self._plan_flapping()
+        self._plan_incidents()
         self._pass_time()
         return Timeline(
             cluster_id,
@@ -131,7 +144,8 @@ class _Model:
             self.slots,
             self.changes,
             self.topic_changes,
-            self.failures,
+            sorted(self.failures, key=lambda failure: failure.down_us),
+            self.refusals,
         )
 
     # -- scheduling ------------------------------------------------------------------------------------------
@@ -167,14 +181,66 @@ class _Model:
             broker = shaky if is_shaky else self.random.choice(self.brokers)
             down_us = plan.start_us + number * part_us + round(part_us * self.random.uniform(0.25, 0.4))
             away_us = round(min(self.random.uniform(30, 240) * SECOND_US, part_us * 0.3))
-            self.failures.append(Failure(broker, down_us, down_us + away_us))
-            fenced_us = down_us + min(_SESSION_TIMEOUT_US, away_us // 2)
-            self._plan(fenced_us, "fenced", broker)
-            self._plan(down_us + away_us, "back", broker)
             caught_up_us = round(min(self.random.uniform(3, 20) * SECOND_US, part_us * 0.05))
-            self._plan(down_us + away_us + caught_up_us, "caught_up", broker)
+            self._plan_failure(broker, down_us, away_us, caught_up_us)
         for at_us in range(plan.start_us + _PREFERRED_CHECK_US, plan.end_us, _PREFERRED_CHECK_US):
             self._plan(at_us, "preferred", 0)
+
+    def _plan_failure(self, broker: int, down_us: int, away_us: int, caught_up_us: int) -> None:
+        self.failures.append(Failure(broker, down_us, down_us + away_us))
+        self._plan(down_us + min(_SESSION_TIMEOUT_US, away_us // 2), "fenced", broker)
+        self._plan(down_us + away_us, "back", broker)
+        self._plan(down_us + away_us + caught_up_us, "caught_up", broker)
+
+    def _plan_incidents(self) -> None:
+        """Schedules the incidents of `plan.incidents`, with random numbers of their own."""
+        plan = self.plan
+        source = random.Random(f"{plan.seed} incidents")
+        count = round(plan.incidents * plan.hours)
+        kinds = [self._flaps, self._two_at_once, self._behind, self._refused]
+        first = source.randrange(len(kinds))
+        span_us = plan.end_us - plan.start_us
+        for number in range(count):
+            at_us = plan.start_us + round(span_us * (0.04 + 0.86 * (number + source.random()) / count))
+            kinds[(first + number) % len(kinds)](source, at_us)
+
+    def _broker_for(self, source: random.Random, from_us: int, to_us: int) -> int | None:
+        """Returns a broker that is up from long before until long after; None if there is none."""
+        busy = {
+            failure.broker
+            for failure in self.failures
+            if failure.down_us < to_us + 2 * APART_US and failure.back_us > from_us - 2 * APART_US
+        }
+        free = [broker for broker in self.brokers if broker not in busy]
+        return source.choice(free) if free else None
+
+    def _flaps(self, source: random.Random, at_us: int) -> None:
+        outages = [(source.uniform(20, 50), source.uniform(30, 100)) for _ in range(source.randrange(3, 7))]
+        lasts_us = round(sum(map(sum, outages)) * SECOND_US)
+        broker = self._broker_for(source, at_us, at_us + lasts_us)
+        if broker is None:
+            return
+        for away_s, up_s in outages:
+            self._plan_failure(broker, at_us, round(away_s * SECOND_US), 3 * SECOND_US)
+            at_us += round((away_s + up_s) * SECOND_US)
+
+    def _two_at_once(self, source: random.Random, at_us: int) -> None:
+        for _ in range(2):
+            away_us = round(source.uniform(90, 400) * SECOND_US)
+            broker = self._broker_for(source, at_us, at_us + away_us)
+            if broker is not None:
+                self._plan_failure(broker, at_us, away_us, round(source.uniform(3, 20) * SECOND_US))
+            at_us += round(source.uniform(0, 80) * SECOND_US)
+
+    def _behind(self, source: random.Random, at_us: int) -> None:
+        # Not the busiest partition, whose follower falls behind anyway.
+        slot = source.randrange(1, self.plan.topics * self.plan.partitions)
+        self._plan(at_us, "lagged", slot, round(source.uniform(900, 2_400)))
+
+    def _refused(self, source: random.Random, at_us: int) -> None:
+        to_us = at_us + round(source.uniform(240, 900) * SECOND_US)
+        life, error = source.randrange(self.plan.topics), source.choice(REFUSALS)
+        self.refusals.append(Refusal(life, error, at_us, min(to_us, self.plan.end_us)))
 
     def _plan_topics(self) -> None:
         """Schedules topics that grow, end, begin, or are re-created."""
@@ -212,7 +278,8 @@ class _Model:
         least_s, most_s = _HOT_PERIODS_S
         period_s = 3600 / max(plan.skew / (1 - plan.skew) * others_an_hour, 1)
         period_us = round(min(max(period_s, least_s), most_s) * SECOND_US)
-        for at_us in range(plan.start_us + period_us, plan.end_us, 2 * period_us):
+        # Not in the moment of an election: a leader that falls behind then looks as if it had failed.
+        for at_us in range(plan.start_us + period_us + 7 * SECOND_US, plan.end_us, 2 * period_us):
             self._plan(at_us, "lagged", 0, period_us // SECOND_US)
 
     def _plan_flapping(self) -> None:
@@ -305,6 +372,9 @@ class _Model:
             is_awaited = copy.leader == NO_LEADER and broker in copy.isr
             leader = broker if is_awaited else None
             self._set(action.at_us, slot, f"broker {broker} came back", leader=leader)
+            for other in self.slots[slot].replicas if is_awaited else ():
+                # They are up, and had no leader to catch up with.
+                self._plan(action.at_us + 3 * SECOND_US, "rejoined", slot, other)
 
     def _caught_up(self, action: _Action) -> None:
         broker = action.subject
@@ -313,7 +383,7 @@ class _Model:
 
     def _join(self, at_us: int, slot: int, broker: int) -> None:
         copy = self.copies[slot]
-        if broker not in copy.isr and broker not in self.down:
+        if broker not in copy.isr and broker not in self.down and copy.leader != NO_LEADER:
             isr = [b for b in self.slots[slot].replicas if b in copy.isr or b == broker]
             self._set(at_us, slot, f"broker {broker} caught up", isr=isr)
 
@@ -331,7 +401,7 @@ class _Model:
         followers = [broker for broker in copy.isr if broker != copy.leader]
         if copy.is_there and followers:
             isr = [broker for broker in copy.isr if broker != followers[-1]]
-            self._set(action.at_us, slot, f"broker {followers[-1]} fell behind", isr=isr)
+            self._set(action.at_us, slot, f"broker {followers[-1]} {BEHIND}", isr=isr)
             self._plan(action.at_us + action.other * SECOND_US, "rejoined", slot, followers[-1])
 
     def _rejoined(self, action: _Action) -> None:
@@ -343,4 +413,4 @@ class _Model:
         copy = self.copies[slot]
         others = [b for b in copy.isr if b != copy.leader and b not in self.down]
         if copy.is_there and others:
-            self._set(action.at_us, slot, "leader moved by hand", leader=others[0])
+            self._set(action.at_us, slot, BY_HAND, leader=others[0])

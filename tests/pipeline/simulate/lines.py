@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 from pipeline import event_v1
 from pipeline.event_v1 import bucket_of
-from pipeline.simulate.plan import SECOND_US
+from tests.pipeline.simulate.plan import SECOND_US
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.simulate.timeline import Life, Slot, State
+    from tests.pipeline.simulate.timeline import Life, Slot, State
 
 
 TYPES: Final = (
@@ -40,6 +40,9 @@ PILOTFISH_VERSION: Final = "0.1.0"
 
 
 QUICK, SLOW, TROUBLED, LEADERLESS = range(4)
+#: The errors with which brokers refuse all records of a topic; the body's kind is REFUSED and the place here.
+REFUSALS: Final = ("MESSAGE_TOO_LARGE", "TOPIC_AUTHORIZATION_FAILED", "INVALID_RECORD")
+REFUSED: Final = 4
 
 #: The median latency of batches, in microseconds.
 _MEDIAN_US: Final = {QUICK: 2_500, SLOW: 22_000, TROUBLED: 180_000, LEADERLESS: 0}
@@ -57,7 +60,7 @@ def stock(seed: int) -> dict[tuple[int, int], list[str]]:
     source = random.Random(f"{seed} produce")
     return {
         (kind, size): [_body(source, kind, size) for _ in range(_STOCK)]
-        for kind in (QUICK, SLOW, TROUBLED, LEADERLESS)
+        for kind in (QUICK, SLOW, TROUBLED, LEADERLESS, *range(REFUSED, REFUSED + len(REFUSALS)))
         for size in SIZES
     }
 
@@ -69,6 +72,9 @@ def _body(source: random.Random, kind: int, size: int) -> str:
     records = retries = 0
     for _ in range(batches):
         of_batch = max(round(source.lognormvariate(0, 0.5) * _RECORDS[size] / batches), 1)
+        if kind >= REFUSED:
+            errors[REFUSALS[kind - REFUSED]] += of_batch
+            continue
         if kind == LEADERLESS or (kind == TROUBLED and source.random() < 0.08):
             errors["REQUEST_TIMED_OUT" if kind == LEADERLESS else source.choice(_ERRORS)] += of_batch
             retries += 3

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pipeline.simulate.plan import Plan
-    from pipeline.simulate.sidecar import Said
+    from tests.pipeline.simulate.plan import Plan
+    from tests.pipeline.simulate.sidecar import Said
 
 _MOST_BYTES: Final = 256 * 1024
 _HOSTILE_TOPIC: Final = "<script>alert('orders')</script>"

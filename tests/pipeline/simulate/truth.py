@@ -5,6 +5,8 @@
     isr_changes        every later state within an epoch
     topics             lives: name, id, created_at, deleted_at (null: still there), partitions at the end
     broker_failures    broker, down_at, back_at
+    incidents          kind, broker, topic, topic_id, partition, began_at, ended_at, times, lasted_s
+                       (account.py)
     slow_broker        the broker whose batches take about nine times as long
     hot_partition      topic, partition, the share of all events that are about it
     sidecars           their settings and faults, and the counts of each boot
@@ -19,16 +21,18 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.simulate.lines import Clock
+from tests.pipeline.simulate.account import Incident, incidents_of
+from tests.pipeline.simulate.lines import Clock
+from tests.pipeline.simulate.plan import SECOND_US
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pipeline.simulate.delivery import Rejected
-    from pipeline.simulate.fleet import Member
-    from pipeline.simulate.plan import Plan
-    from pipeline.simulate.sidecar import BootTruth
-    from pipeline.simulate.timeline import PartitionChange, Timeline
+    from tests.pipeline.simulate.delivery import Rejected
+    from tests.pipeline.simulate.fleet import Member
+    from tests.pipeline.simulate.plan import Plan
+    from tests.pipeline.simulate.sidecar import BootTruth
+    from tests.pipeline.simulate.timeline import PartitionChange, Timeline
 
 
 class SidecarTruth(NamedTuple):
@@ -70,12 +74,27 @@ def truth_of(
             {"broker": f.broker, "down_at": Clock().at(f.down_us), "back_at": Clock().at(f.back_us)}
             for f in timeline.failures
         ],
+        "incidents": [_incident(incident) for incident in incidents_of(timeline, plan.end_us)],
         "topics": list(_topics(timeline)),
         "leader_changes": leader_changes,
         "isr_changes": isr_changes,
         "sidecars": [_sidecar(member, one) for member, one in zip(members, reported, strict=True)],
         "rejects": dict(sorted(Counter(r.reason for one in reported for r in one.rejected).items())),
         "rejected": [r._asdict() for one in reported for r in one.rejected],
+    }
+
+
+def _incident(incident: Incident) -> dict[str, object]:
+    return {
+        "kind": incident.kind,
+        "broker": incident.broker,
+        "topic": incident.topic,
+        "topic_id": incident.topic_id,
+        "partition": incident.partition,
+        "began_at": Clock().at(incident.began_us),
+        "ended_at": Clock().at(incident.ended_us),
+        "times": len(incident.spans),
+        "lasted_s": incident.lasted_us // SECOND_US,
     }
 
 

@@ -1,4 +1,4 @@
-"""`python -m pipeline.simulate`: writes a fleet's events to a folder, and the truth beside it."""
+"""`python -m tests.pipeline.simulate`: writes a fleet's events to a folder, and the truth beside it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from pipeline.simulate.folder import to_stderr, write
-from pipeline.simulate.plan import DEFAULT_END, PlanError, plan_for
+from tests.pipeline.simulate.folder import to_stderr, write
+from tests.pipeline.simulate.plan import DEFAULT_END, PlanError, plan_for
 
 _EXIT_WRONG_INPUT = 2
 
@@ -44,6 +44,14 @@ def _time(_context: click.Context, _parameter: click.Parameter, value: str | Non
 )
 @click.option("--churn", type=float, default=2.0, show_default=True, help="Failures of brokers an hour.")
 @click.option(
+    "--incidents",
+    type=float,
+    default=4.0,
+    show_default=True,
+    help="An hour: brokers that flap or fail at once, replicas behind, topics that refuse records.",
+)
+@click.option("--silent", type=float, default=0.05, show_default=True, help="Share of sidecars killed.")
+@click.option(
     "--clock-skew",
     type=float,
     default=900.0,
@@ -72,6 +80,8 @@ def main(
     hours: float | None,
     skew: float,
     churn: float,
+    incidents: float,
+    silent: float,
     clock_skew: float,
     duplicates: float,
     late: float,
@@ -95,6 +105,8 @@ def main(
             hours=hours,
             skew=skew,
             churn=churn,
+            incidents=incidents,
+            silent=silent,
             clock_skew_s=clock_skew,
             duplicates=duplicates,
             late=late,
@@ -103,7 +115,7 @@ def main(
         )
         whole = write(plan, out, beside, processes=processes, progress=to_stderr if shows_progress else None)
     except PlanError as error:
-        click.echo(f"pipeline.simulate: {error}", err=True)
+        click.echo(f"tests.pipeline.simulate: {error}", err=True)
         sys.exit(_EXIT_WRONG_INPUT)
     finally:
         if shows_progress:
