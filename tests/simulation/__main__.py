@@ -40,7 +40,8 @@ def main() -> int:
     parser.add_argument("--shrink", type=int)
     parser.add_argument("--stop", action="store_true")
     arguments = parser.parse_args()
-    logging.disable(logging.CRITICAL)  # thousands of justified lines
+    logging.disable(logging.WARNING)  # thousands of justified lines
+    logging.getLogger().addHandler(logging.NullHandler())
     if arguments.story is not None:
         print(*story_of(plan_of(arguments.story), most_lines=100_000), sep="\n")
         return 0

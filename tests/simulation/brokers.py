@@ -10,27 +10,42 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from client_core.error_codes import Errors
+from client_core.errors import error_for
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_request_header, encode_response_header
 from client_core.protocol.messages.produce_request import ProduceRequest
 from client_core.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 from client_core.testing import api_versions, requests
 from client_core.testing.broker import EndConnectionError
-from client_core.testing.partition_log import PartitionLog, records_of
+from client_core.testing.partition_log import PartitionLog, read_batch, records_of
 from client_core.testing.sasl import SaslSession
 from client_core.testing.state import ClusterState
 from tests.simulation.replication import Place, Replication
+from tests.simulation.wire import (
+    RENUMBERS,
+    Append,
+    Refusal,
+    batches_of,
+    number_of,
+    values_of,
+)
+from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.network import Connection
     from tests.simulation.world import World
 
 _SIZE: Final = struct.Struct(">i")
 #: Where the number of records is in a batch.
 _COUNT: Final = slice(57, 61)
+#: Where its producer id, epoch, base sequence and number of records are; and from the checksum on to there.
+_SEQUENCES: Final = slice(43, 61)
+_IDENTITY: Final = slice(17, 61)
 
 
 @dataclass(eq=False, slots=True)
@@ -44,18 +59,20 @@ class _Waiting:
     response: ProduceResponse
     #: What is still to be replicated: the leader epoch, and the offset behind the last record.
     needs: dict[Place, tuple[int, int]]
+    #: Which batches were stored: see Append.
+    stored: dict[Place, bytes]
     errors: dict[Place, Errors] = field(default_factory=dict)
+    #: Its records, if a trace is kept.
+    batches: dict[Place, dict[bytes, tuple[object, ...]]] = field(default_factory=dict)
 
 
-class Append(NamedTuple):
-    """A record that a leader stored. `client`: that which sent it."""
-
-    client: str
-    place: Place
-    offset: int
-    producer_id: int | None
-    producer_epoch: int | None
-    sequence: int | None
+def _label_of(partition: PartitionProduceResponse, *, is_new: bool) -> str:
+    """Returns what a broker did with a batch: see delivery_model.py."""
+    error = Errors.of(partition.error_code)
+    if error is Errors.NONE:
+        return "store" if is_new else "known"
+    is_clear = not error_for(error.code, None).retriable and error is not Errors.UNKNOWN_SERVER_ERROR
+    return "refuse" if is_clear else "fail"
 
 
 class _State(ClusterState):
@@ -79,8 +96,6 @@ class ReplicatedBrokers(Replication):
         state.brokers = self
         super().__init__(world, random, state, count)
         self._state = state
-        #: Each append of each value: where, and by which producer id, epoch and sequence of which client.
-        self.appends: dict[bytes, list[Append]] = {}
         #: The times that brokers answered with for batches that they had already.
         self.times_of_known_batches_ms: set[int] = set()
         self._waiting: dict[int, list[_Waiting]] = {broker_id: [] for broker_id in self.running}
@@ -91,7 +106,7 @@ class ReplicatedBrokers(Replication):
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    def take(self, connection: Connection, payload: bytes) -> None:
+    def take(self, connection: Connection, payload: bytes, sent_ms: int) -> None:
         """A broker takes a request, and answers it now or when it is replicated."""
         broker_id = connection.broker_id
         if broker_id not in self.running:
@@ -114,11 +129,11 @@ class ReplicatedBrokers(Replication):
             connection.network.broker_ended(broker_id)
             return
         for place, end in ends.items():
-            self._note(connection, place, end)
+            self._note(connection, place, end, sent_ms)
         if answer is None:
             connection.network.answered(connection, None)
         elif isinstance(request, ProduceRequest) and isinstance(answer, ProduceResponse):
-            self._stored(connection, version, header.correlation_id, request, places, answer)
+            self._stored(connection, version, header.correlation_id, request, places, answer, ends)
         else:
             self._send(connection, api, version, header.correlation_id, answer)
 
@@ -140,9 +155,11 @@ class ReplicatedBrokers(Replication):
         version: int,
         correlation_id: int,
         response: requests.Response,
+        arrives: Callable[[], None] = lambda: None,
     ) -> None:
+        """Sends an answer. `arrives` is called if and when the client has it."""
         frame = encode_response_header(api, version, correlation_id) + response.encode(version)
-        connection.network.answered(connection, _SIZE.pack(len(frame)) + frame)
+        connection.network.answered(connection, _SIZE.pack(len(frame)) + frame, arrives)
 
     def _stored(
         self,
@@ -152,21 +169,29 @@ class ReplicatedBrokers(Replication):
         request: ProduceRequest,
         places: dict[Place, int],
         response: ProduceResponse,
+        ends: dict[Place, int],
     ) -> None:
         """Replicates what a request has stored; with acks=all the answer waits for that."""
         broker_id = connection.broker_id
         needs: dict[Place, tuple[int, int]] = {}
+        stored: dict[Place, bytes] = {}
         answers = [partition for topic in response.responses for partition in topic.partition_responses]
-        for (place, count), partition in zip(places.items(), answers, strict=True):
+        batches = [data.records for topic in request.topic_data for data in topic.partition_data]
+        for (place, count), partition, batch in zip(places.items(), answers, batches, strict=True):
             if partition.error_code:
-                error = Errors.of(partition.error_code).name
-                self.world.tell(f"broker {broker_id}", f"refuses {place[0]}-{place[1]}: {error}")
+                self._refused(connection, place, Errors.of(partition.error_code), batch)
                 continue
             if partition.log_append_time_ms >= 0:
                 self.times_of_known_batches_ms.add(partition.log_append_time_ms)
             needs[place] = self.view(broker_id, place).leader_epoch, partition.base_offset + count
+            stored[place] = (batch or b"")[_IDENTITY]
             self.replicate(broker_id, place)
-        waiting = _Waiting(connection, broker_id, version, correlation_id, response, needs)
+        waiting = _Waiting(connection, broker_id, version, correlation_id, response, needs, stored)
+        if self.wire.trace is not None:
+            waiting.batches = dict(zip(places, batches_of(request), strict=True))
+            for (place, records), partition in zip(waiting.batches.items(), answers, strict=True):
+                is_new = self.replica(broker_id, place).log.end_offset > ends[place]
+                self.wire.note(_label_of(partition, is_new=is_new), records)
         if request.acks != -1 or not needs:
             self._finish(waiting)
             return
@@ -175,7 +200,31 @@ class ReplicatedBrokers(Replication):
         for place in list(needs):
             self.advance(broker_id, place)
 
-    def _note(self, connection: Connection, place: Place, end: int) -> None:
+    def _refused(self, connection: Connection, place: Place, error: Errors, data: bytes | None) -> None:
+        """Notes a refusal. A batch that is out of order may not be in the log: its broker would know it."""
+        broker_id, client = connection.broker_id, connection.network.name
+        self.world.tell(f"broker {broker_id}", f"refuses {place[0]}-{place[1]}: {error.name}")
+        self.wire.errors.add(error.name)
+        if error not in RENUMBERS:
+            return
+        values = frozenset(values_of(data))
+        if error is Errors.MESSAGE_TOO_LARGE:
+            self.wire.note_one(None, "forget")
+        self.wire.refusals.append(Refusal(self.world.now_ms, client, place, error, values))
+        if error is not Errors.OUT_OF_ORDER_SEQUENCE_NUMBER or self.forgot.get(place):
+            return
+        if not connection.is_open:
+            return  # the network delivers late what the client has sent again meanwhile
+        batch = read_batch(data)
+        for known in self.replica(broker_id, place).log.batches:
+            if known.data[_SEQUENCES] == batch.data[_SEQUENCES]:
+                self.world.failure = self.world.failure or SimulationError(
+                    "sequence",
+                    f"{client} sends sequence {batch.base_sequence} of {place} again, which "
+                    f"broker {broker_id} has and does not remember any more: too many batches came since",
+                )
+
+    def _note(self, connection: Connection, place: Place, end: int, sent_ms: int) -> None:
         """Notes what was appended behind `end`."""
         log = self.replica(connection.broker_id, place).log
         if log.end_offset == end:
@@ -184,7 +233,7 @@ class ReplicatedBrokers(Replication):
         values = []
         for index, record in enumerate(records_of(batch, place[1])):
             values.append(record.value or b"")
-            self.appends.setdefault(values[-1], []).append(
+            self.wire.appends.setdefault(values[-1], []).append(
                 Append(
                     connection.network.name,
                     place,
@@ -192,8 +241,12 @@ class ReplicatedBrokers(Replication):
                     batch.producer_id,
                     batch.producer_epoch,
                     None if batch.base_sequence is None else batch.base_sequence + index,
+                    sent_ms,
+                    self.world.now_ms,
+                    batch.data[_IDENTITY],
                 )
             )
+        self.world.moment("a batch is stored", connection.broker_id)
         if self.world.story is not None:
             names = " ".join(shown(value) for value in values)
             self.world.tell(
@@ -238,6 +291,8 @@ class ReplicatedBrokers(Replication):
         if waiting in self._waiting[waiting.broker_id]:
             self._waiting[waiting.broker_id].remove(waiting)
         response = waiting.response
+        acked = [(place, batch) for place, batch in waiting.stored.items() if place not in waiting.errors]
+        self.wire.errors.update(error.name for error in waiting.errors.values())
         if waiting.errors:
             names = self.state.caches[waiting.broker_id]
             response = response._replace(
@@ -256,7 +311,27 @@ class ReplicatedBrokers(Replication):
                     for topic in response.responses
                 )
             )
-        self._send(waiting.connection, ApiKey.PRODUCE, waiting.version, waiting.correlation_id, response)
+        connection = waiting.connection
+        client = connection.network.name
+
+        throttle_ms = self.throttle_ms.get(waiting.broker_id, 0)
+        if throttle_ms:
+            self.world.reach("a client was throttled")
+            response = response._replace(throttle_time_ms=throttle_ms)
+            connection.muted_until_ms = self.world.now_ms + throttle_ms
+
+        def arrives() -> None:
+            connection.throttled_until_ms = self.world.now_ms + throttle_ms
+            for place, records in waiting.batches.items():
+                kind = "ok" if place in dict(acked) else "bad"
+                self.wire.note(kind, records, number_of(client))
+            self.world.moment("a batch is acknowledged", waiting.broker_id)
+            for place, batch in acked:
+                self.wire.acked_ms.setdefault((client, place, batch), self.world.now_ms)
+
+        self._send(
+            connection, ApiKey.PRODUCE, waiting.version, waiting.correlation_id, response, arrives=arrives
+        )
 
 
 def shown(value: bytes) -> str:

@@ -39,6 +39,9 @@ class Outcome(NamedTuple):
     offset: int | None = None
     phase: str = ""
     timestamp_ms: int = -1
+    #: Kafka's name of the error, and its text; where the answer has them.
+    error: str = ""
+    detail: str = ""
 
 
 UNKNOWN: Final = Outcome("unknown")
@@ -114,6 +117,7 @@ class Attempt:
         #: Its caller has cut the connection, or its process was killed.
         self.is_cut = False
         self.is_over = False
+        self.over_ms = 0
         self.over: Callable[[Attempt], None] = lambda _: None
         self._messages: deque[Message] = deque()
         self._waiting: asyncio.Future[None] | None = None
@@ -197,6 +201,7 @@ class Attempt:
 
     def _end(self) -> None:
         self.is_over = True
+        self.over_ms = self.world.now_ms
         self.over(self)
 
     # -- what the answer says --------------------------------------------------------------------------------
@@ -245,7 +250,12 @@ class Attempt:
 def _outcome_of(item: dict[str, Any]) -> Outcome:
     if "error" in item:
         error = item["error"]
-        return Outcome("no" if error.get("written") == "no" else "unknown", phase=error.get("phase", ""))
+        return Outcome(
+            "no" if error.get("written") == "no" else "unknown",
+            phase=error.get("phase", ""),
+            error=error.get("kafka_error") or "",
+            detail=error.get("detail") or error.get("message") or "",
+        )
     return Outcome("acknowledged", item["partition"], item["offset"], timestamp_ms=item["timestamp"])
 
 

@@ -2,6 +2,9 @@
 
 While a slow call lasts, the other threads run on. `killed`: the calls of a process that was killed end with
 KilledError, wherever its threads are.
+
+A file of which an fsync failed is spoilt: later ones succeed, and what was written since is zeros on the
+disk. A file system whose journal was aborted, or whose blocks could not be allocated, does no better.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from tests.support.crash_disk import SHORT, CrashDisk
+from tests.support.crash_disk import SHORT, CrashDisk, zeroed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +39,10 @@ class SimulatedDisk(CrashDisk):
         #: The longest time of an fsync.
         self.sync_ms = sync_ms
         self.generation = 0
+        #: Whether dead letters can't be written.
+        self.no_dead_letters = False
+        self._of_dead_letters: set[int] = set()
+        self._spoilt: set[object] = set()
         #: Called with the bytes of a file that is put into place.
         self.renamed: Callable[[Path], None] = lambda _: None
 
@@ -67,6 +74,37 @@ class SimulatedDisk(CrashDisk):
             self._world.reach("killed within a call to the disk")
             raise KilledError
 
+    def create(self, path: Path, mode: int = 0o600) -> int:
+        is_dead_letter = path.suffix == ".records"
+        if is_dead_letter:
+            self._refuse_dead_letters()
+        descriptor = super().create(path, mode)
+        self._of_dead_letters.discard(descriptor)
+        if is_dead_letter:
+            self._of_dead_letters.add(descriptor)
+        return descriptor
+
+    def _refuse_dead_letters(self) -> None:
+        if self.no_dead_letters:
+            self._world.reach("a dead letter could not be written")
+            raise OSError(errno.EIO, "no dead letters here")
+
+    def fsync(self, descriptor: int) -> None:
+        is_dead_letter = descriptor in self._of_dead_letters
+        if is_dead_letter:
+            self._refuse_dead_letters()
+        file = self._open[descriptor]
+        if file in self._spoilt:
+            file.since = zeroed(file.since)
+        try:
+            super().fsync(descriptor)
+        except OSError:
+            self._spoilt.add(file)
+            raise
+        self._world.moment("a file is synced")
+        if is_dead_letter:
+            self._world.moment("a dead letter is stored")
+
     def write(self, descriptor: int, data: memoryview) -> int:
         if self.fails_at is not None and self.fails_at[1] == SHORT:
             self.fails_at = (len(self.calls), SHORT)
@@ -84,6 +122,13 @@ class SimulatedDisk(CrashDisk):
     def rename(self, old: Path, new: Path) -> None:
         super().rename(old, new)
         self.renamed(new)
+        self._world.moment("a file is renamed")
+
+    def heal(self) -> None:
+        """Ends what makes calls fail."""
+        self.fails.clear()
+        self.fails_at = None
+        self.no_dead_letters = False
 
     def kill(self) -> None:
         """The process ends: its descriptors are closed, its calls never return."""

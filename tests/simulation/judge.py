@@ -8,12 +8,15 @@
     stored twice        more often than callers asked for it, and no rule explains it
     order               acknowledged records of one partition, in the order in which they were submitted
     mark                the spool's mark passes a record that no broker has acknowledged
-    memory              something is held when nothing is under way
+    memory              something is held when nothing is under way, or for a caller that has left
+    starved             a request waited in vain for memory that no record used
+    gave up             failed of a cause that there was not: no broker gave that error, no time was over, or
+                        SIGTERM had left it more time
+    never sent          "unknown" was said of a record that was not on its way
+    unexpected exception    the product logged a stack
 
-What explains a record that is stored more often (docs/reliability.md): A a process that was killed lost its
-keys, B its caller sent it again without a key, C the spool sent it again after a restart, D a broker that was
-killed, truncated or emptied knew the producer no more, E the producer is not idempotent, F max.message.bytes
-was lowered before a stored batch came again: it is split, as in Java, and its parts are other batches.
+Which copies of a record are explained is in copies.py, where "stored twice" and "written no" are judged; the
+rule "sequence" is in brokers.py.
 """
 
 from __future__ import annotations
@@ -24,27 +27,31 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from client_core import Written
 from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
 from tests.simulation.callers import UNKNOWN, value_of
+from tests.simulation.copies import judge_copies
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
-    from collections.abc import Container
     from pathlib import Path
 
     from client_core.testing.partition_log import StoredRecord
-    from tests.simulation.brokers import Append
     from tests.simulation.callers import Attempt, Outcome
+    from tests.simulation.copies import Tries
     from tests.simulation.plan import RecordPlan
     from tests.simulation.run import Run
+    from tests.simulation.sidecar import Process
 
     #: A record's copies: the partition of each, and what is there.
     Copies = list[tuple[tuple[str, int], StoredRecord]]
 
 #: How late an answer may be.
 _SLACK_MS: Final = 50
+#: Errors that the client has by itself.
+_OWN_ERRORS: Final = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
+#: How a failure reads whose reason is that the producer is closed.
+_CLOSED: Final = ("Producer closed", "Producer is closed")
 
 
 class Judge:
@@ -93,7 +100,52 @@ class Judge:
                 assert outcome.offset is not None
                 self._spooled[outcome.offset] = request.topic, value_of(record)
                 self._check_mark(outcome.offset)
+        self._judge_failures(attempt, outcomes)
         self._note_hard_states(attempt, outcomes)
+
+    def _judge_failures(self, attempt: Attempt, outcomes: list[Outcome]) -> None:
+        """Each failure must have had its cause."""
+        if attempt.is_replayed:
+            return
+        process = attempt.process
+        for outcome in outcomes:
+            if outcome.what in ("acknowledged", "spooled"):
+                continue
+            if outcome.detail.startswith(_CLOSED):
+                left_ms = process.drained_from_ms + self._run.settings.drain_timeout_ms - self._world.now_ms
+                if not process.is_draining or left_ms > _SLACK_MS:
+                    raise SimulationError(
+                        "gave up", f"{attempt.name} failed {left_ms} ms before drain_timeout_ms: {outcome}"
+                    )
+            elif outcome.phase == "delivery" and outcome.error not in self._known_errors:
+                raise SimulationError("gave up", f"{attempt.name} failed by what no broker said: {outcome}")
+            elif outcome.phase == "buffer" and not process.has_batches:
+                raise SimulationError("starved", f"{attempt.name}: no batch holds memory, but {outcome}")
+
+    @property
+    def _known_errors(self) -> set[str]:
+        return {"", *_OWN_ERRORS, *self._brokers.wire.errors}
+
+    def look_at_waits(self, process: Process) -> None:
+        """Judges that nobody waits in a producer for a caller who has left."""
+        if not process.is_alive or process.is_draining:
+            return
+        now_ms = self._world.now_ms
+        stay = 0
+        for attempt in self._run.attempts:
+            if attempt.process is not process or attempt.request.form == "spool":
+                continue
+            if attempt.is_over and attempt.over_ms <= now_ms - _SLACK_MS:
+                # Records of a stream, or under a key, are delivered, also if their caller has left.
+                ends_ms = max(attempt.since_ms, attempt.body_ms) + attempt.request.timeout_ms + _SLACK_MS
+                stays = attempt.request.has_key or attempt.request.form == "ndjson"
+                if not stays or now_ms > ends_ms:
+                    continue
+            if attempt.request.form == "ndjson":
+                return  # it may have any number of requests
+            stay += 1
+        if process.waits > stay:
+            raise SimulationError("memory", f"{process.waits} requests wait, {stay} have callers")
 
     def _note_hard_states(self, attempt: Attempt, outcomes: list[Outcome]) -> None:
         if attempt.is_replayed:
@@ -139,7 +191,7 @@ class Judge:
 
     def _is_committed(self, value: bytes) -> bool:
         committed_to = self._brokers.committed_to
-        appends = self._brokers.appends.get(value, ())
+        appends = self._brokers.wire.appends.get(value, ())
         return any(append.offset < committed_to.get(append.place, 0) for append in appends)
 
     def _is_excused(self, value: bytes) -> bool:
@@ -160,25 +212,13 @@ class Judge:
 
     def left(self) -> str:
         """Returns what is under way or held yet; nothing when all is done."""
-        process = self._run.process
-        if process is None or not process.is_alive:
-            return "no sidecar runs"
-        process.check()
         open_ones = [attempt.name for attempt in self._run.attempts if not attempt.is_over]
-        sidecar, producer = process.sidecar, process.producer
-        held = {
-            "requests that are not answered": open_ones[:5],
-            "waiting requests": sidecar.admission.requests,
-            "waiting bytes": sidecar.admission.bytes,
-            "streams": sidecar.streams.open_now,
-            "requests in progress": sidecar.http.in_progress,
-            "memory": producer._pool.total_bytes - producer._pool.available_bytes,
-            "batches": int(producer._accumulator.has_incomplete),
-            "parked": producer._parked.waiting_for_metadata + producer._parked.waiting_for_buffer,
-        }
-        if process.spool is not None:
-            held["spooled records"] = process.spool.entries
-            held["memory of the spool's producer"] = int(process.spool_producer._accumulator.has_incomplete)
+        held: dict[str, object] = {"requests that are not answered": open_ones[:5]}
+        for place, process in enumerate(self._run.sidecars):
+            if process is None or not process.is_alive:
+                return f"sidecar {place} does not run"
+            process.check()
+            held.update((f"{what} of sidecar {place}", much) for what, much in process.held().items())
         return ", ".join(f"{what}: {much}" for what, much in held.items() if much)
 
     # -- at the end ------------------------------------------------------------------------------------------
@@ -199,14 +239,15 @@ class Judge:
                 of_record = [(attempt, outcomes[index]) for attempt, outcomes in tries[number]]
                 self._judge_truth(record, stored.get(value, []))
                 self._judge_stored(value, of_record, stored.get(value, []), dead)
-                self._judge_copies(value, of_record)
+                judge_copies(self._run, value, of_record)
+                self._judge_sending(value, of_record)
         self._note_epochs()
         self._judge_order(tries)
         self._judge_order_of_spool(stored, tries)
 
     def _note_epochs(self) -> None:
         epochs: dict[str, set[tuple[int | None, int | None]]] = defaultdict(set)
-        for appends in self._brokers.appends.values():
+        for appends in self._brokers.wire.appends.values():
             for append in appends:
                 epochs[append.client].add((append.producer_id, append.producer_epoch))
         if any(len(of_client) > 1 for of_client in epochs.values()):
@@ -242,6 +283,36 @@ class Judge:
             if value not in dead:  # for its time, perhaps
                 self._judge_time(attempt, outcome, found)
 
+    def _judge_sending(self, value: bytes, tries: Tries) -> None:
+        """A record that was never sent was not written; and none is first sent after its deadline."""
+        wire = self._brokers.wire
+        by_life: dict[int, list[tuple[Attempt, Outcome]]] = defaultdict(list)
+        for attempt, outcome in tries:
+            if attempt.request.form != "spool":
+                by_life[attempt.process.number].append((attempt, outcome))
+        appends = wire.appends.get(value, ())
+        for number, mine in by_life.items():
+            client = f"sidecar {number}"
+            until_ms = max(
+                max(attempt.since_ms, attempt.body_ms if attempt.request.form == "ndjson" else 0)
+                + attempt.request.timeout_ms
+                for attempt, _ in mine
+            )
+            stored_ms = [append.sent_ms for append in appends if append.client == client]
+            # What was appended for a caller who has left is delivered.
+            is_cut = any(attempt.is_cut for attempt, _ in mine)
+            if stored_ms and min(stored_ms) > until_ms + _SLACK_MS and not is_cut:
+                first_ms = wire.first_sent_ms(client, value)
+                if first_ms is not None and first_ms > until_ms + _SLACK_MS:
+                    raise SimulationError(
+                        "late", f"{shown(value)} was first sent {first_ms - until_ms} ms after its deadline"
+                    )
+            for attempt, outcome in mine:
+                if outcome.what == "unknown" and outcome.error and attempt.answered_ms is not None:
+                    first_ms = wire.first_sent_ms(client, value)
+                    if first_ms is None or first_ms > attempt.answered_ms:
+                        raise SimulationError("never sent", f"{attempt.name}: {shown(value)}: {outcome}")
+
     def _judge_truth(self, record: RecordPlan, found: Copies) -> None:
         """Each copy has the key, and is in the partition, that its caller asked for."""
         key = None if record.key is None else record.key.encode()
@@ -272,67 +343,6 @@ class Judge:
             raise SimulationError(
                 "untrue", f"{attempt.name} was answered {outcome}, and stored of {times_ms}"
             )
-
-    def _judge_copies(self, value: bytes, tries: list[tuple[Attempt, Outcome]]) -> None:
-        """Compares how often a process stored a record with how often it may have."""
-        by_client: dict[str, list[Append]] = defaultdict(list)
-        for append in dict.fromkeys(self._brokers.appends.get(value, ())):
-            # The same sequence again is the same write; at the same offset it replaced one that was lost.
-            append = append._replace(offset=0) if self._plan.is_idempotent else append
-            if append not in by_client[append.client]:
-                by_client[append.client].append(append)
-            elif append.place in self._brokers.forgot:
-                self._world.reach("stored twice, D: a broker knew the producer no more")
-            else:
-                raise SimulationError("stored twice", f"{shown(value)} under one sequence: brokers are wrong")
-        for client, appends in by_client.items():
-            kind, _, number = client.partition(" ")
-            if kind == "spool":
-                submitted, failures = self._of_spool(value, tries, int(number))
-                allowed = submitted - failures.count(Written.NO)
-            else:
-                allowed = _may_write(tries, (int(number),))
-            if len(appends) <= allowed:
-                continue
-            if not allowed:
-                raise SimulationError("written no", f"{shown(value)} was stored by {client}")
-            if not self._plan.is_idempotent:
-                self._world.reach("stored twice, E: not idempotent")
-            elif any(append.place in self._brokers.forgot for append in appends):
-                self._world.reach("stored twice, D: a broker knew the producer no more")
-            elif self._was_split(client, appends):
-                self._world.reach("stored twice, F: a batch was too large when it came again")
-            else:
-                raise SimulationError(
-                    "stored twice",
-                    f"{shown(value)} was stored {len(appends)} times by {client}, asked for {allowed} times",
-                )
-
-    def _was_split(self, client: str, appends: list[Append]) -> bool:
-        """Returns whether a batch was split where these were stored: its first copy may be in the log."""
-        kind, _, number = client.partition(" ")
-        splits = self._run.lives[int(number)].hard_states.splits
-        return kind == "sidecar" and any(append.place in splits for append in appends)
-
-    def _of_spool(
-        self, value: bytes, tries: list[tuple[Attempt, Outcome]], life: int
-    ) -> tuple[int, list[Written]]:
-        """Returns how often the spool of a process submitted a record, and how often it failed.
-
-        It submits each entry once, and once more after each failure.
-        """
-        producer = self._run.lives[life].spool_producer
-        submitted, failures = producer.submitted.count(value), producer.failures.get(value, [])
-        entries = _may_write(tries, range(1, life + 1))
-        if submitted > entries + len(failures):
-            raise SimulationError(
-                "stored twice",
-                f"{shown(value)} was submitted {submitted} times by spool {life}; it has {entries} entries "
-                f"and {len(failures)} failures",
-            )
-        if failures and Written.UNKNOWN in failures:
-            self._world.reach("stored twice, C: the spool did not know")
-        return submitted, failures
 
     def _judge_order(self, tries: dict[int, list[tuple[Attempt, list[Outcome]]]]) -> None:
         """Compares the offsets of acknowledged records with the order in which they were submitted.
@@ -378,6 +388,7 @@ class Judge:
         In a topic that grows a record that is sent again may go to another partition.
         """
         grow = {topic.name for topic in self._plan.topics if topic.grows_ms is not None}
+        dead = self._dead_letters()  # a restart may deliver one that the mark has not passed
         once = {
             value_of(record)
             for of_request in tries.values()
@@ -387,7 +398,9 @@ class Judge:
         }
         by_place: dict[tuple[str, int], list[tuple[int, int, bytes]]] = defaultdict(list)
         for sequence, (topic, value) in sorted(self._spooled.items()):
-            if topic in grow or self._is_excused(value) or value not in stored or value not in once:
+            if topic in grow or self._is_excused(value) or value in dead:
+                continue
+            if value not in stored or value not in once:
                 continue
             place, first = min(stored[value], key=_offset_of)
             by_place[place].append((sequence, first.offset, value))
@@ -401,10 +414,3 @@ class Judge:
 
 def _offset_of(copy: tuple[tuple[str, int], StoredRecord]) -> int:
     return copy[1].offset
-
-
-def _may_write(tries: list[tuple[Attempt, Outcome]], lives: Container[int]) -> int:
-    """Returns how often these tries may write in these lives: with a key once in each."""
-    mine = [attempt for attempt, outcome in tries if attempt.process.number in lives and outcome.what != "no"]
-    with_key = {attempt.process.number for attempt in mine if attempt.request.has_key}
-    return len(with_key) + sum(not attempt.request.has_key for attempt in mine)

@@ -14,17 +14,22 @@ from typing import TYPE_CHECKING, Final
 from client_core.errors import IllegalArgumentError
 from client_core.network.network_receive import NetworkReceive
 from client_core.network.selector import DEFAULT_MAX_RECEIVE_BYTES
+from tests.simulation.wire import is_produce
+from tests.simulation.world import SimulationError
 from tests.support.mock_selector import MockSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
+    from client_core.network.selectable import AnswerReader
     from tests.simulation.brokers import ReplicatedBrokers
     from tests.simulation.world import World
 
 #: How long a packet is under way, at most, on a link without a fault.
 _LONGEST_WAY_MS: Final = 3
+#: How long ago is still just now: as late as an answer to a caller may be.
+_JUST_MS: Final = 50
 
 
 @dataclass(slots=True)
@@ -56,8 +61,14 @@ class Connection:
         self.node_id = node_id
         self.broker_id = broker_id
         self.is_open = True
-        self.requests: deque[bytes] = deque()
+        #: Each with the time when the client sent it.
+        self.requests: deque[tuple[bytes, int]] = deque()
         self.is_busy = False
+        #: Of each request without an answer, in order: whether it is one to produce.
+        self.produces: deque[bool] = deque()
+        #: Until when the broker reads no request, and until when the client may send none (KIP-219).
+        self.muted_until_ms = 0
+        self.throttled_until_ms = 0
         self.last_request_ms = 0
         self.last_answer_ms = 0
 
@@ -74,6 +85,9 @@ class SimulatedNetwork(MockSelector):
         self.is_dead = False
         self._connections: dict[int, Connection] = {}
         self._streams: dict[int, NetworkReceive] = {}
+        #: Answers that the client has not read: the bytes, their connection, and what to call then.
+        self._unread: dict[int, tuple[bytes, Connection, Callable[[], None]]] = {}
+        self._answered_ms = 0
         #: Of the last poll: how long it might have waited, and whether there was something.
         self.limit_ms = 0
         self.found_something = True
@@ -118,6 +132,14 @@ class SimulatedNetwork(MockSelector):
 
         go()
 
+    def send(self, node_id: int, payload: Sequence[bytes], answer: AnswerReader | None = None) -> None:
+        super().send(node_id, payload, answer)
+        left_ms = self._connections[node_id].throttled_until_ms - self._world.now_ms
+        if left_ms > 0:
+            error = f"{self.name} sends a request {left_ms} ms before its throttle time is over"
+            self._world.failure = self._world.failure or SimulationError("quota", error)
+        self._brokers.wire.sent(self.name, self._world.now_ms, self._under_way[node_id].payload)
+
     def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
         if timeout_ms < 0:
             raise IllegalArgumentError("timeout should be >= 0")
@@ -125,6 +147,11 @@ class SimulatedNetwork(MockSelector):
         self.limit_ms = timeout_ms
         self.before_wait()
         self.found_something = self._deliver() or self._wakeup_is_pending
+        for received in self._completed_receives:
+            _, connection, arrives = self._unread.pop(id(received.payload))
+            if connection.produces.popleft():
+                self._answered_ms = self._world.now_ms
+            arrives()
         self._wakeup_is_pending = False
         sent, self.sent = self.sent, []
         for one in sent:
@@ -144,6 +171,12 @@ class SimulatedNetwork(MockSelector):
                 for node, frames in self._inbox.items()
             )
         )
+
+    @property
+    def has_requests(self) -> bool:
+        """Returns whether a produce request is under way that its client has not given up, or just was."""
+        is_new = self._world.now_ms - self._answered_ms < _JUST_MS
+        return is_new or any(any(connection.produces) for connection in self._connections.values())
 
     def waking(self) -> None:
         """Ends the wait of a thread that slept in a poll: a wakeup is used up by it."""
@@ -207,10 +240,12 @@ class SimulatedNetwork(MockSelector):
     def _request(self, connection: Connection, payload: bytes) -> None:
         link = self._brokers.links[connection.broker_id]
         survives = self._random.random() < 0.5  # what the system sends on after a close, or not
+        sent_ms = self._world.now_ms
+        connection.produces.append(is_produce(payload))
 
         def arrive() -> None:
             if connection.is_open or survives:
-                connection.requests.append(payload)
+                connection.requests.append((payload, sent_ms))
                 self._serve(connection)
 
         def go() -> None:
@@ -225,18 +260,27 @@ class SimulatedNetwork(MockSelector):
 
     def _serve(self, connection: Connection) -> None:
         """Has the broker take the next request of a connection, if it has answered the one before."""
+        muted_ms = connection.muted_until_ms - self._world.now_ms
+        if muted_ms > 0:
+            self._world.at(muted_ms, lambda: self._serve(connection))
+            return
         while connection.requests and not connection.is_busy:
             connection.is_busy = True
-            self._brokers.take(connection, connection.requests.popleft())
+            self._brokers.take(connection, *connection.requests.popleft())
 
-    def answered(self, connection: Connection, frame: bytes | None) -> None:
-        """Sends an answer, if there is one, and takes the next request. Called by the brokers."""
+    def answered(
+        self, connection: Connection, frame: bytes | None, arrives: Callable[[], None] = lambda: None
+    ) -> None:
+        """Sends an answer, if there is one, and takes the next request. Called by the brokers.
+
+        `arrives` is called when the client reads the answer: a connection that ends before loses it.
+        """
         connection.is_busy = False
         if frame is not None:
-            self._answer(connection, frame)
+            self._answer(connection, frame, arrives)
         self._world.at(0, lambda: self._serve(connection))
 
-    def _answer(self, connection: Connection, frame: bytes) -> None:
+    def _answer(self, connection: Connection, frame: bytes, arrives: Callable[[], None]) -> None:
         link = self._brokers.links[connection.broker_id]
 
         def arrive() -> None:
@@ -245,6 +289,7 @@ class SimulatedNetwork(MockSelector):
             stream = self._streams[connection.node_id]
             stream.feed(frame)
             while (payload := stream.take()) is not None:
+                self._unread[id(payload)] = payload, connection, arrives
                 self.receive(connection.node_id, payload)
 
         def go() -> None:

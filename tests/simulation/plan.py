@@ -37,6 +37,8 @@ FAULTS: Final[Mapping[str, tuple[int, int]]] = {
     "requests vanish": (2, 900),
     "answers vanish": (2, 900),
     "both ways vanish": (2, 900),
+    "stuck broker": (2, 1_500),
+    "quota": (2, 1_500),
     "latency": (2, 1_500),
     "refused": (2, 800),
     "cut connections": (4, 0),
@@ -45,13 +47,24 @@ FAULTS: Final[Mapping[str, tuple[int, int]]] = {
     "clock jump": (2, 0),
     "sigkill": (2, 200),
     "power cut": (4, 200),
-    "sigterm": (1, 200),
+    "sigterm": (2, 200),
     "slow disk": (2, 900),
     "disk eio": (6, 0),
     "disk enospc": (6, 0),
+    "no dead letters": (2, 2_000),
     "disk short": (6, 0),
 }
-_OF_DISK: Final = frozenset({"slow disk", "disk eio", "disk enospc", "disk short"})
+_OF_DISK: Final = frozenset({"slow disk", "disk eio", "disk enospc", "disk short", "no dead letters"})
+#: What a fault may wait for, in place of its time: then it comes right after that.
+MOMENTS: Final = (
+    "a batch is stored",
+    "a batch is acknowledged",
+    "a batch is sent again",
+    "a request waits",
+    "a file is synced",
+    "a file is renamed",
+    "a dead letter is stored",
+)
 _OPERATIONS: Final = (
     "write",
     "write",
@@ -94,20 +107,31 @@ class RequestPlan(NamedTuple):
     #: How often it is sent again at most, and how long after its failure.
     retries: int
     retry_after_ms: int
+    #: Which sidecar it is sent to, and which its retries are.
+    sidecar: int = 0
+    retry_sidecar: int = 0
 
 
 class FaultPlan(NamedTuple):
-    """A fault. `target`: a broker, or a number to choose by."""
+    """A fault. `target`: a broker, or a number to choose by.
+
+    `when`: a moment of MOMENTS that it waits for, from `at_ms` on. `then`: another fault of the same target
+    that follows it; its `at_ms` is the time between them.
+    """
 
     at_ms: int
     kind: str
     target: int
     for_ms: int
     operation: str = ""
+    when: str = ""
+    then: FaultPlan | None = None
 
     def __str__(self) -> str:
         lasts = f" for {self.for_ms} ms" if self.for_ms else ""
-        return f"{self.kind} {self.target}{' ' + self.operation if self.operation else ''}{lasts}"
+        when = f" when {self.when}" if self.when else ""
+        then = f", then after {self.then.at_ms} ms {self.then}" if self.then else ""
+        return f"{self.kind} {self.target}{' ' + self.operation if self.operation else ''}{lasts}{when}{then}"
 
 
 class TopicPlan(NamedTuple):
@@ -130,6 +154,8 @@ class Plan:
     kafka: Mapping[str, str]
     settings: Mapping[str, int]
     has_spool: bool
+    #: How many sidecars there are. The first one has the spool.
+    sidecars: int
     sync_ms: int
     topics: Sequence[TopicPlan]
     requests: Sequence[RequestPlan]
@@ -143,6 +169,11 @@ class Plan:
             faults=[fault for fault in self.faults if fault not in no_faults],
             requests=[request for request in self.requests if request.number not in no_requests],
         )
+
+    def as_idempotent(self) -> Plan:
+        """Returns the plan with an idempotent producer."""
+        changed = {"acks": "all", "enable.idempotence": "true", "retries": "2147483647"}
+        return replace(self, kafka={**self.kafka, **changed})
 
     @property
     def is_idempotent(self) -> bool:
@@ -161,11 +192,12 @@ class Plan:
 def plan_of(seed: int) -> Plan:
     """Draws the plan of a seed."""
     random = Random(f"plan {seed}")
+    batch_bytes = random.choice((200, 600, 2_000, 16_384))
     kafka = {
         "bootstrap.servers": "10.0.0.1:9001",
-        "linger.ms": str(random.choice((0, 0, 0, 5))),
-        "batch.size": str(random.choice((200, 600, 2_000, 16_384))),
-        "buffer.memory": str(random.choice((20_000, 60_000, 1_000_000))),
+        "linger.ms": str(random.choice((0, 0, 0, 0, 5, 300))),
+        "batch.size": str(batch_bytes),
+        "buffer.memory": str(random.choice((max(2 * batch_bytes, 5_000), 20_000, 60_000, 1_000_000))),
         "request.timeout.ms": str(random.choice((300, 1_000))),
         "delivery.timeout.ms": str(random.choice((1_500, 3_000, 8_000))),
         "max.block.ms": str(random.choice((500, 2_000))),
@@ -193,7 +225,7 @@ def plan_of(seed: int) -> Plan:
             random.choice((1, 2, 2)),
             random.random() < 0.05,
             0 if random.random() < 0.9 else random.randint(0, 1_500),
-            random.randint(0, BUSY_MS) if random.random() < 0.15 else None,
+            random.randint(0, BUSY_MS) if random.random() < 0.25 else None,
         )
         for name in ("orders", "payments")[: random.choice((1, 1, 2))]
     ]
@@ -201,20 +233,27 @@ def plan_of(seed: int) -> Plan:
         "drain_timeout_ms": random.choice((300, 2_000)),
         "spool_topic_wait_ms": random.choice((1_000, 3_000)),
     }
+    sidecars = random.choice((1, 1, 1, 2))
     return Plan(
         seed,
         kafka,
         settings,
         has_spool,
+        sidecars,
         random.choice((0, 0, 2, 10)),
         topics,
-        _requests(random, topics, kafka, has_spool=has_spool),
+        _requests(random, topics, kafka, sidecars, has_spool=has_spool),
         _faults(random, has_spool=has_spool),
     )
 
 
 def _requests(
-    random: Random, topics: Sequence[TopicPlan], kafka: Mapping[str, str], *, has_spool: bool
+    random: Random,
+    topics: Sequence[TopicPlan],
+    kafka: Mapping[str, str],
+    sidecars: int,
+    *,
+    has_spool: bool,
 ) -> list[RequestPlan]:
     """Callers in bursts: several requests of the same moment are batches in flight together."""
     habits = {
@@ -237,17 +276,21 @@ def _requests(
         for _ in range(random.choice((1, 1, 2, 6))):
             topic = random.choice(topics)
             form = random.choice(habits["form"])  # type: ignore[arg-type]
-            if form == "spool" and not has_spool:
+            sidecar = random.randrange(sidecars)
+            if form == "spool" and (sidecar or not has_spool):
                 form = "json"
             count = 1 if form == "octet" else random.choice((1, 1, 2, 5, 20))
             keys = random.choices((None, "k1", "k2", "k3"), k=random.choice((1, 1, 3)))
-            partition = None
+            partitions: list[int | None] = [None]
             if keys == [None] and random.random() < 0.4:
                 # Also the one that it does not have yet.
-                partition = random.randrange(topic.partitions + (topic.grows_ms is not None))
+                known = topic.partitions + (topic.grows_ms is not None)
+                partitions = random.choices(range(known), k=random.choice((1, 1, 3)))
             sizes = (20, 60, 200, 900) if habits["large"] else (20, 60)
             records = [
-                RecordPlan(f"r{number}.{index}", random.choice(keys), partition, random.choice(sizes))
+                RecordPlan(
+                    f"r{number}.{index}", random.choice(keys), random.choice(partitions), random.choice(sizes)
+                )
                 for index in range(count)
             ]
             timeout_ms = random.choice((most_ms, 50, 200, 700, 1_500)) if habits["deadlines"] else most_ms
@@ -268,6 +311,8 @@ def _requests(
                     random.choice((1, 10, 60, 200)) if habits["leave"] and random.random() < 0.2 else None,
                     random.choice((1, 2, 3)) if habits["retry"] else 0,
                     random.choice((0, 20, 300)),
+                    sidecar,
+                    sidecar if form == "spool" else random.randrange(sidecars),
                 )
             )
             number += 1
@@ -276,20 +321,32 @@ def _requests(
 
 def _faults(random: Random, *, has_spool: bool) -> list[FaultPlan]:
     kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_DISK]
-    chosen = random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8)))
+    chosen = sorted(random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8))))
     faults: list[FaultPlan] = []
     # In half of the seeds faults come together: one that meets another finds most.
     storms_ms = [random.randint(0, BUSY_MS) for _ in range(random.choice((0, 0, 1, 2)))]
-    for kind in sorted(chosen):
-        most, longest_ms = FAULTS[kind]
-        for _ in range(random.randint(1, most)):
-            for_ms = random.randint(longest_ms // 10, longest_ms) if longest_ms else 0
-            operation = random.choice(_OPERATIONS) if kind in ("disk eio", "disk enospc") else ""
+    # In others each waits for a moment, or has another one behind it.
+    moments, follows = random.choice((0.0, 0.0, 0.5)), random.choice((0.0, 0.0, 0.5))
+
+    def fault(kind: str, at_ms: int, target: int) -> FaultPlan:
+        longest_ms = FAULTS[kind][1]
+        for_ms = random.randint(longest_ms // 10, longest_ms) if longest_ms else 0
+        operation = random.choice(_OPERATIONS) if kind in ("disk eio", "disk enospc") else ""
+        return FaultPlan(at_ms, kind, target, for_ms, operation)
+
+    for kind in chosen:
+        for _ in range(random.randint(1, FAULTS[kind][0])):
             at_ms = random.randint(0, BUSY_MS)
             if storms_ms:
                 at_ms = min(random.choice(storms_ms) + random.randint(0, _STORM_MS), BUSY_MS)
-            faults.append(FaultPlan(at_ms, kind, random.randint(1, 3), for_ms, operation))
-    return sorted(faults)
+            one = fault(kind, at_ms, random.randint(1, 3))
+            if random.random() < moments:
+                one = one._replace(when=random.choice(MOMENTS if has_spool else MOMENTS[:4]))
+            if random.random() < follows:
+                after_ms = random.choice((0, 5, 30, 100, 500))
+                one = one._replace(then=fault(random.choice(kinds), after_ms, one.target))
+            faults.append(one)
+    return sorted(faults, key=lambda one: one.at_ms)
 
 
 def config_of(topic: TopicPlan) -> TopicConfig:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.testing.metadata_cache import AliveBroker, MetadataCache
 from client_core.testing.partition_log import PartitionLog, StoredBatch, StoredRecord, records_of
 from tests.simulation.network import Link
+from tests.simulation.wire import WireTrace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,6 +73,8 @@ class Replication(ABC):
         self.isolated: set[int] = set()
         #: Additional time of a follower's fetches.
         self.slow: dict[int, int] = {}
+        #: How long a broker throttles a client after each request to produce.
+        self.throttle_ms: dict[int, int] = {}
         #: Topics whose leader may be a replica that is not in sync.
         self.unclean: set[str] = set()
         #: Values that brokers lost by themselves: behind an unclean election.
@@ -80,8 +83,9 @@ class Replication(ABC):
         self.truncated: set[bytes] = set()
         #: The highest high watermark of each partition; that of a new leader is behind it for a while.
         self.committed_to: dict[Place, int] = {}
-        #: Partitions in which a broker has forgotten batches of a producer.
-        self.forgot: set[Place] = set()
+        self.wire: Final = WireTrace()
+        #: When a broker has forgotten batches of a producer, by partition.
+        self.forgot: dict[Place, list[int]] = {}
         self._replicas: dict[tuple[int, Place], Replica] = {}
         self._addresses = {broker: AliveBroker(broker, HOST, port) for port, broker in self.ports.items()}
         for broker_id, address in self._addresses.items():
@@ -191,7 +195,7 @@ class Replication(ABC):
         if not dropped:
             return
         self.world.reach("a replica was truncated")
-        self.forgot.add(place)
+        self._note_forgotten(place)
         self.truncated.update(_values(dropped))
         self.world.tell(f"broker {follower}", f"truncates {place[0]}-{place[1]} to offset {agreed}")
         mine.log.truncate(agreed)
@@ -257,7 +261,7 @@ class Replication(ABC):
             replica = self.replica(broker_id, place)
             replica.log.recover_producers()
             replica.agrees_since = -1
-            self.forgot.add(place)
+            self._note_forgotten(place)
         self._join(broker_id)
 
     def isolate(self, broker_id: int) -> None:
@@ -275,6 +279,16 @@ class Replication(ABC):
             self.state.controller.thaw(broker_id)
             if broker_id in self.running:
                 self._join(broker_id)
+
+    def stick(self, broker_id: int) -> None:
+        """A broker stands still, as in a long pause of its JVM: nobody reaches it, its connections stay."""
+        self.links[broker_id].requests_pass = self.links[broker_id].answers_pass = False
+        self.isolate(broker_id)
+
+    def go_on(self, broker_id: int) -> None:
+        """Ends `stick`."""
+        self.links[broker_id].heal()
+        self.rejoin(broker_id)
 
     def _join(self, broker_id: int) -> None:
         before = self._leaders()
@@ -357,7 +371,11 @@ class Replication(ABC):
         """All brokers forget all producers, as after producer.id.expiration.ms."""
         for (_, place), replica in self._replicas.items():
             replica.log.forget_producers()
-            self.forgot.add(place)
+            self._note_forgotten(place)
+
+    def _note_forgotten(self, place: Place) -> None:
+        self.forgot.setdefault(place, []).append(self.world.now_ms)
+        self.wire.note_one(None, "forget")
 
     # -- for the judge ---------------------------------------------------------------------------------------
 
@@ -366,6 +384,7 @@ class Replication(ABC):
         for link in self.links.values():
             link.heal()
         self.slow.clear()
+        self.throttle_ms.clear()
         self.state.unwritable.clear()
         for broker_id in self.ports.values():
             self.start(broker_id)

@@ -10,6 +10,7 @@ take turns.
 from __future__ import annotations
 
 import itertools
+import logging
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from service.base.settings import Settings
 from service.base.settings_sources import SettingsError
 from service.spool.folder import SpoolFolder
 from tests.simulation.brokers import ReplicatedBrokers
-from tests.simulation.callers import Attempt
+from tests.simulation.callers import Attempt, value_of
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.judge import Judge
 from tests.simulation.plan import BUSY_MS, QUIET_MS, config_of
@@ -37,8 +38,14 @@ if TYPE_CHECKING:
 _HEALED_MS: Final = BUSY_MS + 2_500
 _START_AGAIN_MS: Final = 200
 _SHORTEST_RETRY_MS: Final = 1
+#: When nothing of a caller may wait any more who has left.
+_GONE_AFTER_MS: Final = 60
 #: Of the states that a file system may leave after a power cut, how many are looked at.
 _STATES: Final = 12
+
+
+#: What the model calls an outcome.
+_TOLD: Final = {"acknowledged": "ack", "spooled": "spooled", "no": "no", "unknown": "unknown"}
 
 
 class Judged(NamedTuple):
@@ -54,14 +61,31 @@ class Judged(NamedTuple):
     reached: dict[str, int]
 
 
+class _Stacks(logging.Handler):
+    """A stack in the log of the product is a bug of it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and not isinstance(record.exc_info[1], SimulationError):
+            error = record.exc_info[1]
+            self._world.failure = self._world.failure or SimulationError(
+                "unexpected exception", f"{record.getMessage()}: {error!r}"
+            )
+
+
 class Run:
     """One plan in its world."""
 
-    def __init__(self, plan: Plan, folder: Path, *, story: bool = False) -> None:
+    def __init__(self, plan: Plan, folder: Path, *, story: bool = False, trace: bool = False) -> None:
+        """`story`: what happened is kept for a person; `trace`: for the model of a record's delivery."""
         self.plan = plan
         self.world = World(plan.seed, story=story)
         self.random = Random(f"run {plan.seed}")
         self.brokers = ReplicatedBrokers(self.world, Random(f"brokers {plan.seed}"))
+        self.brokers.wire.trace = [] if trace else None
         for topic in plan.topics:
             self.world.at(topic.created_ms, self._created(topic.name))
             if topic.grows_ms is not None:
@@ -77,11 +101,18 @@ class Run:
             SpoolFolder(self._folder, sync_folder=lambda _: None).close()
             self.disk = self._new_disk()
         self.judge = Judge(self)
-        self.process: Process | None = None
+        #: The sidecars, by their places. The first one has the spool.
+        self.sidecars: list[Process | None] = [None] * plan.sidecars
         self.processes = 0
         self.lives: dict[int, Process] = {}
         self._to_come = len(plan.requests)
-        self._start()
+        for place in range(plan.sidecars):
+            self._start(place)
+
+    @property
+    def process(self) -> Process | None:
+        """The first sidecar."""
+        return self.sidecars[0]
 
     def _created(self, name: str) -> Callable[[], None]:
         topic = next(topic for topic in self.plan.topics if topic.name == name)
@@ -96,18 +127,20 @@ class Run:
 
     # -- the sidecar's lives ---------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        if self.process is not None and self.process.is_alive:
+    def _start(self, place: int) -> None:
+        running = self.sidecars[place]
+        if running is not None and running.is_alive:
             return
         self.processes += 1
         networks = list(self.brokers.networks)
+        settings = self.settings if not place else self.settings.model_copy(update={"spool_folder": None})
         try:
-            self.process = Process(
+            process = Process(
                 self.world,
                 self.brokers,
-                self.disk,
+                None if place else self.disk,
                 self.clock,
-                self.settings,
+                settings,
                 Random(f"process {self.plan.seed} {self.processes}"),
                 self.processes,
             )
@@ -115,21 +148,21 @@ class Run:
             # It ends with an error, and is started again by whoever started it.
             self.world.tell("sidecar", f"can't start: {error}")
             self.brokers.networks[:] = networks
-            self.world.at(_START_AGAIN_MS, self._start)
+            self.world.at(_START_AGAIN_MS, lambda: self._start(place))
             return
-        self.lives[self.processes] = self.process
+        self.sidecars[place] = self.lives[self.processes] = process
         self.world.tell(f"sidecar {self.processes}", "starts")
 
-    def _end(self, how: str, for_ms: int) -> None:
-        process = self.process
+    def _end(self, how: str, place: int, for_ms: int) -> None:
+        process = self.sidecars[place]
         if process is None or not process.is_alive:
             return
         if how == "sigterm":
-            process.terminate(lambda: self._ended(process, for_ms, by_itself=True))
+            process.terminate(lambda: self._ended(process, place, for_ms, by_itself=True))
             return
         self.world.tell(f"sidecar {process.number}", "power cut" if how == "power cut" else "SIGKILL")
         process.kill()
-        if how == "power cut" and self.disk is not None:
+        if how == "power cut" and self.disk is not None and not place:
             if self.random.random() < 0.5:
                 self.disk.cut_power()
             else:
@@ -137,9 +170,9 @@ class Run:
                 self.random.choice(states).leave()
             SpoolFolder(self._folder, sync_folder=lambda _: None).close()
             self.disk = self._new_disk()
-        self._ended(process, for_ms)
+        self._ended(process, place, for_ms)
 
-    def _ended(self, process: Process, for_ms: int, *, by_itself: bool = False) -> None:
+    def _ended(self, process: Process, place: int, for_ms: int, *, by_itself: bool = False) -> None:
         for attempt in self.attempts:
             if attempt.process is not process or attempt.is_over:
                 continue
@@ -149,12 +182,12 @@ class Run:
                     "answered", f"SIGTERM ended the sidecar before {attempt.name} was answered"
                 )
             attempt.lose()
-        self.world.at(for_ms, self._start)
+        self.world.at(for_ms, lambda: self._start(place))
 
     # -- callers ---------------------------------------------------------------------------------------------
 
     def _send(self, request: RequestPlan, number: int) -> None:
-        process = self.process
+        process = self.sidecars[request.retry_sidecar if number else request.sidecar]
         if process is None or not process.is_alive:  # connection refused
             self._perhaps_again(request, number)
             return
@@ -164,14 +197,22 @@ class Run:
         attempt.over = self._over
         self.attempts.append(attempt)
         self.retries += bool(number)
+        for record in request.records:
+            self.brokers.wire.note_one(value_of(record), "try", process.number, number)
         attempt.begin()
 
     def _over(self, attempt: Attempt) -> None:
+        for record, outcome in zip(attempt.request.records, attempt.outcomes(), strict=True):
+            what = _TOLD[outcome.what] if not attempt.is_cut else "left"
+            told = "tell", attempt.process.number, attempt.number, what
+            self.brokers.wire.note_one(value_of(record), *told)
         try:
             self.judge.look_at_answer(attempt, self._before(attempt))
         except SimulationError as error:
             self.world.failure = self.world.failure or error
             return
+        if attempt.is_cut:
+            self.world.at(_GONE_AFTER_MS, partial(self.judge.look_at_waits, attempt.process))
         if any(outcome.what in ("no", "unknown") for outcome in attempt.outcomes()):
             self._perhaps_again(attempt.request, attempt.number + 1)
 
@@ -199,12 +240,37 @@ class Run:
             self._to_come -= 1
 
     _open_retries = 0
+    _is_healed = False
 
     # -- faults ----------------------------------------------------------------------------------------------
 
+    def _arm(self, fault: FaultPlan) -> None:
+        """Begins a fault, now or at its moment."""
+        if not fault.when:
+            self._begin(fault)
+        elif fault.when == "a request waits":
+            self._begin_when_a_request_waits(fault)
+        else:
+            waits = self.world.waits_for.setdefault(fault.when, [])
+            waits.append(lambda broker_id: self._begin(fault._replace(target=broker_id or fault.target)))
+
+    def _begin_when_a_request_waits(self, fault: FaultPlan) -> None:
+        if self._is_healed:
+            return
+        if any(process is not None and process.is_alive and process.waits for process in self.sidecars):
+            self._begin(fault)
+        else:
+            self.world.at(1, lambda: self._begin_when_a_request_waits(fault))
+
     def _begin(self, fault: FaultPlan) -> None:
+        if self._is_healed:
+            return
         self.world.tell("fault", str(fault))
         self.world.reach(f"fault: {fault.kind}")
+        if fault.when:
+            self.world.reach(f"a fault when {fault.when}")
+        if fault.then is not None:
+            self.world.at(fault.then.at_ms, partial(self._begin, fault.then._replace(target=fault.target)))
         brokers, target = self.brokers, fault.target
         link = brokers.links[target]
 
@@ -222,6 +288,12 @@ class Run:
             case "isolate broker":
                 brokers.isolate(target)
                 ends(lambda: brokers.rejoin(target))
+            case "stuck broker":
+                brokers.stick(target)
+                ends(lambda: brokers.go_on(target))
+            case "quota":
+                brokers.throttle_ms[target] = self.random.choice((30, 200, 700))
+                ends(lambda: brokers.throttle_ms.pop(target, None))
             case "slow replica":
                 brokers.slow[target] = self.random.choice((30, 300, 1_000))
                 ends(lambda: brokers.slow.pop(target, None))
@@ -273,42 +345,52 @@ class Run:
                 if disk is not None:
                     disk.sync_ms = 400
                     ends(lambda: setattr(disk, "sync_ms", self.plan.sync_ms))
+            case "no dead letters":
+                disk = self.disk
+                if disk is not None:
+                    disk.no_dead_letters = True
+                    ends(lambda: setattr(disk, "no_dead_letters", False))
             case "disk eio" | "disk enospc" | "disk short":
                 if self.disk is not None:
                     self.disk.fail_next(fault.kind.removeprefix("disk "), fault.operation)
             case "sigkill" | "power cut" | "sigterm":
-                self._end(fault.kind, fault.for_ms)
+                self._end(fault.kind, target % self.plan.sidecars, fault.for_ms)
             case _:
                 raise AssertionError(fault.kind)
 
     def _heal(self) -> None:
         self.world.tell("fault", "all faults are over")
+        self._is_healed = True
         self.brokers.heal()
         for topic in self.plan.topics:
             if self.brokers.state.controller.topic(topic.name) is not None:
                 self.brokers.state.controller.set_config(topic.name, config_of(topic))
         self.clock.wall_offset_ms = SimulatedClock(self.world).wall_offset_ms
         if self.disk is not None:
-            self.disk.fails.clear()
-            self.disk.fails_at = None
+            self.disk.heal()
             self.disk.sync_ms = self.plan.sync_ms
 
     # -- the run ---------------------------------------------------------------------------------------------
 
     def execute(self) -> Judged:
         """Runs to the end. Raises SimulationError."""
+        stacks = _Stacks(self.world)
+        root = logging.getLogger()
+        root.addHandler(stacks)
         try:
             return self._execute()
         finally:
-            if self.process is not None:
-                self.process.kill()
+            root.removeHandler(stacks)
+            for process in self.sidecars:
+                if process is not None:
+                    process.kill()
 
     def _execute(self) -> Judged:
         world = self.world
         for request in self.plan.requests:
             world.at(request.at_ms, partial(self._send, request, 0))
         for fault in self.plan.faults:
-            world.at(fault.at_ms, partial(self._begin, fault))
+            world.at(fault.at_ms, partial(self._arm, fault))
         world.run_until(lambda: False, _HEALED_MS)
         self._heal()
         if not world.run_until(self._is_settled, QUIET_MS):
@@ -328,24 +410,19 @@ class Run:
         )
 
     def _is_settled(self) -> bool:
-        process = self.process
-        if (
-            process is None
-            or not process.is_alive
-            or process.is_draining
-            or self._open_retries
-            or self._to_come
-        ):
+        if self._open_retries or self._to_come:
+            return False
+        if any(process is None or not process.is_alive or process.is_draining for process in self.sidecars):
             return False
         if not all(attempt.is_over for attempt in self.attempts):
             return False
         return not self.judge.left()
 
 
-def run(plan: Plan, *, keep: list[Run] | None = None, story: bool = False) -> Judged:
+def run(plan: Plan, *, keep: list[Run] | None = None, story: bool = False, trace: bool = False) -> Judged:
     """Runs a plan in a folder of its own, and judges it. `keep` receives the run. Raises SimulationError."""
     with tempfile.TemporaryDirectory(prefix="pilotfish-simulation-") as folder:
-        one = Run(plan, Path(folder), story=story)
+        one = Run(plan, Path(folder), story=story, trace=trace)
         if keep is not None:
             keep.append(one)
         return one.execute()

@@ -146,11 +146,10 @@ class DeliveryActor:
 
 
 class _HardStates:
-    """An EventSink that counts what makes a run worth its time, and notes where batches were split."""
+    """An EventSink that counts what makes a run worth its time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.splits: set[tuple[str, int]] = set()
 
     def wants(self, kind: type) -> bool:
         return kind in (BatchRetried, BatchSplit, Rebootstrapped)
@@ -158,10 +157,9 @@ class _HardStates:
     def emit(self, event: Event, /) -> None:
         if isinstance(event, BatchRetried):
             self._world.reach(f"a batch was sent again after {event.error.name}")
+            self._world.moment("a batch is sent again", event.node_id or 0)
             return
         self._world.reach(f"event {type(event).__name__}")
-        if isinstance(event, BatchSplit):
-            self.splits.add((event.topic, event.partition))
 
 
 class SimulatedProducer(KafkaProducer[Any, Any]):
@@ -180,6 +178,7 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
         **wiring: Any,
     ) -> None:
         self._world = world
+        self._wire = brokers.wire
         #: The values that were submitted, in order.
         self.submitted: list[bytes] = []
         #: Whether each was written, as often as it failed.
@@ -225,6 +224,9 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
                     self.failures.setdefault(value, []).append(outcome.written)
             done(result)
 
+        kind, _, number = self.network.name.partition(" ")
+        for value in values:
+            self._wire.note_one(value, "spool" if kind == "spool" else "submit", int(number or 0))
         ticket = super().submit(topic, records, done=noted, **times)
         self.submitted += values
         return ticket
@@ -279,8 +281,7 @@ class Process:
         completions = LoopCompletions()
         completions.bind(self.loop.me)
         slowness, notice = Slowness(clock), SnapshotNotice()
-        self.hard_states = _HardStates(world)
-        events = FanOut(slowness, notice, self.hard_states)
+        events = FanOut(slowness, notice, _HardStates(world))
         self.producer = SimulatedProducer(
             world,
             brokers,
@@ -396,6 +397,7 @@ class Process:
         if not self.is_alive:
             return
         self.is_alive = False
+        self._brokers.wire.note_one(None, "kill", self.number)
         for actor in self._actors:
             self.world.remove(actor)
         self.loop.die()
@@ -408,6 +410,34 @@ class Process:
         if self._disk is not None:
             self._disk.kill()
         self.sidecar.body_threads.close()
+
+    @property
+    def has_batches(self) -> bool:
+        """Returns whether a batch of the producer is open, waits, or is under way."""
+        return self.producer._accumulator.has_incomplete or self.producer.network.has_requests
+
+    @property
+    def waits(self) -> int:
+        """Returns how many requests wait in the producer."""
+        parked = self.producer._parked
+        return parked.waiting_for_metadata + parked.waiting_for_buffer
+
+    def held(self) -> dict[str, int]:
+        """Returns what is held, in records, requests or bytes: nothing when nothing is under way."""
+        sidecar, producer = self.sidecar, self.producer
+        held = {
+            "waiting requests": sidecar.admission.requests,
+            "waiting bytes": sidecar.admission.bytes,
+            "streams": sidecar.streams.open_now,
+            "requests in progress": sidecar.http.in_progress,
+            "memory": producer._pool.total_bytes - producer._pool.available_bytes,
+            "batches": int(producer._accumulator.has_incomplete),
+            "parked": self.waits,
+        }
+        if self.spool is not None:
+            held["spooled records"] = self.spool.entries
+            held["memory of the spool's producer"] = int(self.spool_producer._accumulator.has_incomplete)
+        return held
 
     def check(self) -> None:
         """Raises where a part has had an error of its own."""

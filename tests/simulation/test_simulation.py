@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.simulation.brokers import Append
 from tests.simulation.callers import value_of
-from tests.simulation.plan import Plan, plan_of
+from tests.simulation.plan import FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan, plan_of
 from tests.simulation.run import Run, run
 from tests.simulation.shrink import shrunk
+from tests.simulation.wire import Append
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -66,6 +66,50 @@ def _story(plan: Plan) -> list[tuple[int, str, str]]:
     return kept[0].world.story or []
 
 
+# -- what seeds have found, each as a plan of its own --------------------------------------------------------
+
+
+def _request(number: int, at_ms: int, records: list[RecordPlan], **changes: Any) -> RequestPlan:
+    quiet = RequestPlan(number, at_ms, "c1", "orders", "json", records, 3_000, 500, False, [0], None, 0, 0)
+    return quiet._replace(**changes)
+
+
+def _plan(requests: list[RequestPlan], faults: list[FaultPlan]) -> Plan:
+    """A plan for one topic of one partition, which broker 1 leads at first."""
+    kafka = {
+        **plan_of(0).kafka,
+        "acks": "all",
+        "enable.idempotence": "true",
+        "linger.ms": "0",
+        "batch.size": "16384",
+        "buffer.memory": "1000000",
+        "compression.type": "none",
+        "request.timeout.ms": "300",
+        "delivery.timeout.ms": "3000",
+        "retries": "2147483647",
+        "metadata.max.age.ms": "500",
+    }
+    settings = {"drain_timeout_ms": 300, "spool_topic_wait_ms": 1_000}
+    topics = [TopicPlan("orders", 1, 2, False, 0, None)]
+    return Plan(0, kafka, settings, False, 1, 0, topics, requests, faults)
+
+
+def test_a_part_of_a_batch_that_a_lost_leader_has_stored_may_be_written() -> None:
+    """Seed 2202: the new leader refuses a record as too large; that it is not written was said of it."""
+    large = [RecordPlan(f"r1.{index}", None, 0, size) for index, size in enumerate((20, 500))]
+    plan = _plan(
+        [_request(0, 20, [RecordPlan("r0.0", None, 0, 20)]), _request(1, 120, large)],
+        [FaultPlan(100, "isolate broker", 1, 1_200), FaultPlan(200, "too large", 1, 1_500)],
+    )
+    kept: list[Run] = []
+    run(plan, keep=kept)
+    outcomes = [attempt.outcomes() for attempt in kept[0].attempts]
+    assert [[outcome.what for outcome in each] for each in outcomes] == [
+        ["acknowledged"],
+        ["acknowledged", "unknown"],
+    ]
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 
@@ -105,7 +149,7 @@ def test_memory_that_is_kept_is_noticed(tmp_path: Path) -> None:
 
 def test_a_record_that_is_stored_once_more_is_noticed(tmp_path: Path) -> None:
     def store_again(one: Run) -> None:
-        for appends in list(one.brokers.appends.values()):
+        for appends in list(one.brokers.wire.appends.values()):
             appends.append(appends[0]._replace(offset=10_000, sequence=10_000))
 
     assert broken_rule(tmp_path, store_again) == "stored twice"
@@ -118,7 +162,7 @@ def test_a_stored_record_of_which_no_was_said_is_noticed(tmp_path: Path) -> None
         attempt = next(a for a in one.attempts if all(o.what == "no" for o in a.outcomes()))
         record = attempt.request.records[0]
         place = attempt.request.topic, 0
-        one.brokers.appends[value_of(record)] = [Append("sidecar 1", place, 0, 1, 0, 0)]
+        one.brokers.wire.appends[value_of(record)] = [Append("sidecar 1", place, 0, 1, 0, 0)]
 
     one = Run(QUIET, tmp_path)
     one.world.at(1, lambda: one.brokers.state.unwritable.update(t.name for t in one.plan.topics))
@@ -131,7 +175,7 @@ def test_a_mark_that_is_ahead_is_noticed(tmp_path: Path) -> None:
     def write_ahead(one: Run) -> None:
         mark = tmp_path / "mark.json"
         mark.write_bytes(b'{"done":1000000,"behind":{},"undone":0,"check":0}')
-        one.brokers.appends.clear()
+        one.brokers.wire.appends.clear()
         one.judge._mark = 1, {}
         one.judge.look_at_mark(mark)
 

@@ -19,6 +19,7 @@ import contextlib
 import heapq
 from asyncio import events
 from collections import deque
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -73,6 +74,8 @@ class World:
         self.reached: dict[str, int] = {}
         #: What broke a rule, where it could not be raised: a task of the product would have caught it.
         self.failure: SimulationError | None = None
+        #: What waits for a moment, by its name, and is given the number of a broker or 0.
+        self.waits_for: dict[str, list[Callable[[int], object]]] = {}
         self._events: list[tuple[int, int, Callable[[], object]]] = []
         self._scheduled = 0
         self._actors: list[Actor] = []
@@ -91,6 +94,11 @@ class World:
     def reach(self, state: str) -> None:
         """Counts a hard state."""
         self.reached[state] = self.reached.get(state, 0) + 1
+
+    def moment(self, name: str, broker_id: int = 0) -> None:
+        """Has what waits for this moment happen at once, but not within this turn."""
+        for act in self.waits_for.pop(name, ()):
+            self.at(0, partial(act, broker_id))
 
     @property
     def elapsed_ms(self) -> int:

@@ -163,7 +163,7 @@ class CrashDisk(BadDisk):
         try:
             super().fsync(descriptor)
         except OSError:
-            file.since = [_Piece(at, data and bytes(len(data))) for at, data in file.since]
+            file.since = zeroed(file.since)
             raise
         file.synced = _applied(file.synced, file.since)
         file.since = []
@@ -216,6 +216,11 @@ class CrashDisk(BadDisk):
         known = self._live[path]
         known.synced += data
         known.size += len(data)
+
+
+def zeroed(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Returns the pieces, with zeros in place of their bytes."""
+    return [_Piece(at, data and bytes(len(data))) for at, data in pieces]
 
 
 def _applied(data: bytes, pieces: Sequence[_Piece]) -> bytes:

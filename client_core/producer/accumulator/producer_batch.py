@@ -239,6 +239,11 @@ class ProducerBatch:
         return self.attempts > 0
 
     @property
+    def may_be_stored(self) -> bool:
+        """Returns whether an earlier attempt, of it or of the batch it was split from, may have stored it."""
+        return self.last_failure is not None
+
+    @property
     def was_drained(self) -> bool:
         """Returns whether it, or the batch it was split from, was drained: it may be in the log."""
         return self.drained_ms is not None

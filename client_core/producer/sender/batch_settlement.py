@@ -290,7 +290,7 @@ class BatchSettlement:
         record_errors = _record_errors(said) if said.record_errors else None
         # The broker rejected the only attempt: nothing of it is in the log.
         is_clear = not error.retriable and said.error is not Errors.UNKNOWN_SERVER_ERROR
-        refused = is_clear and batch.attempts == 0
+        refused = is_clear and not batch.may_be_stored
         self.fail(
             batch,
             error,

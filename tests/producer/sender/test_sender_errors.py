@@ -126,6 +126,22 @@ def test_only_what_is_refused_at_its_first_attempt_was_not_written_and_all_gives
         assert rig.pool.available_bytes == rig.pool.total_bytes
 
 
+def test_the_parts_of_a_batch_whose_answer_was_lost_may_be_written() -> None:
+    """A broker may have stored the whole batch before another one refused it as too large."""
+    for lost, written in (([], Written.NO), ([Errors.NETWORK_EXCEPTION], Written.UNKNOWN)):
+        rig, owner = SenderRig(), Owner()
+        records = (ProducerRecord("orders", b"value"), ProducerRecord("orders", b"other"))
+        rig.accumulator.append_many(
+            "orders", 0, records, (0, 1), owner, rig.metadata.fetch(), rig.clock.now_ms(), 0
+        )
+        for error in (*lost, *[Errors.MESSAGE_TOO_LARGE] * 3):
+            rig.turn()
+            rig.answer(produced(ORDERS_0, error=error))
+            rig.back_off()
+        assert [outcome.written for outcome in owner.outcomes] == [written] * 2, lost
+        assert rig.pool.available_bytes == rig.pool.total_bytes
+
+
 @pytest.mark.behaviour("SND-04")
 def test_a_broker_without_a_common_version_fails_the_batch() -> None:
     # testUnsupportedVersionInProduceRequest

@@ -1,0 +1,152 @@
+"""How often a record may be stored, and what explains each copy beyond that.
+
+A client may write a record once for each time that it was asked to. A further copy is explained by what was
+on the wire between the two: the client had no acknowledgement of the first, and
+
+    D   a broker answered that it did not know the producer or its sequence, soon after it was killed,
+        truncated or emptied: the batch was numbered again
+    E   the producer is not idempotent
+    F   a broker refused a batch as too large that it had stored: its parts are other batches, and those
+        behind it are numbered again
+
+Another write under the same sequence is explained where the broker forgot the first one, or lost it.
+A and B of docs/reliability.md are requests of a caller, and C those of a spool: they count as asked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from client_core import Written
+from client_core.error_codes import Errors
+from tests.simulation.brokers import shown
+from tests.simulation.world import SimulationError
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from tests.simulation.callers import Attempt, Outcome
+    from tests.simulation.run import Run
+    from tests.simulation.wire import Append
+
+    #: The tries of a record.
+    Tries = list[tuple[Attempt, Outcome]]
+
+#: How long a client may send on after an answer has arrived: its thread is busy.
+_SLACK_MS: Final = 50
+
+
+def judge_copies(run: Run, value: bytes, tries: Tries) -> None:
+    """Compares how often each client stored a record with how often it may have. Raises SimulationError."""
+    by_client: dict[str, list[Append]] = defaultdict(list)
+    for append in run.brokers.wire.appends.get(value, ()):
+        by_client[append.client].append(append)
+    for client, appends in by_client.items():
+        allowed = _allowed(run, client, value, tries)
+        if not allowed:
+            raise SimulationError("written no", f"{shown(value)} was stored by {client}")
+        writes = _writes(run, value, appends)
+        if len(writes) <= allowed:
+            continue
+        reasons = [reason for one, next_one in pairwise(writes) if (reason := _reason(run, one, next_one))]
+        if len(writes) > allowed + len(reasons):
+            raise SimulationError(
+                "stored twice",
+                f"{shown(value)} was stored {len(writes)} times by {client}, asked for {allowed} times; "
+                f"explained: {', '.join(reasons) or 'none'}",
+            )
+        for reason in reasons:
+            run.world.reach(f"stored twice, {reason}")
+
+
+def _allowed(run: Run, client: str, value: bytes, tries: Tries) -> int:
+    kind, _, number = client.partition(" ")
+    if kind != "spool":
+        return may_write(tries, (int(number),))
+    submitted, failures = _of_spool(run, value, tries, int(number))
+    return submitted - failures.count(Written.NO)
+
+
+def _writes(run: Run, value: bytes, appends: list[Append]) -> list[Append]:
+    """Returns the first append of each write; each other one must have been forgotten, or lost."""
+    if not run.plan.is_idempotent:
+        return appends
+    first: dict[object, Append] = {}
+    for append in appends:
+        known = first.setdefault(append.write, append)
+        if known is append:
+            continue
+        # A leader that is cut off has stored it alone, and drops it later, unless it is the same there.
+        is_lost = append.offset == known.offset or value in run.brokers.truncated
+        if not is_lost and not _forgot(run, known, append):
+            raise SimulationError("stored twice", f"{shown(value)} under one sequence: brokers are wrong")
+        run.world.reach("stored twice, D: the same sequence, which a broker had forgotten")
+    return list(first.values())
+
+
+def _forgot(run: Run, first: Append, again: Append) -> bool:
+    """Returns whether brokers forgot something of the partition, while the first write could matter."""
+    since_ms = first.at_ms - int(run.plan.kafka["delivery.timeout.ms"])
+    return any(since_ms <= at_ms <= again.at_ms for at_ms in run.brokers.forgot.get(first.place, ()))
+
+
+def _reason(run: Run, first: Append, again: Append) -> str:
+    """Returns what explains that a client wrote a record again; nothing if nothing does."""
+    wire = run.brokers.wire
+    if _was_acked(run, first, before_ms=again.sent_ms):
+        return ""
+    if not run.plan.is_idempotent:
+        return "E: not idempotent"
+    since_ms = first.at_ms - int(run.plan.kafka["delivery.timeout.ms"])
+    refusals = [
+        refusal
+        for refusal in wire.refusals
+        if refusal.client == first.client
+        and refusal.place == first.place
+        and since_ms <= refusal.at_ms <= again.sent_ms
+    ]
+    if not any(first.at_ms <= refusal.at_ms for refusal in refusals):
+        return ""
+    if _forgot(run, first, again):
+        return "D: a broker knew the producer no more"
+    for refusal in refusals:
+        stored = (append for value in refusal.values for append in wire.appends.get(value, ()))
+        if refusal.error is Errors.MESSAGE_TOO_LARGE and any(
+            append.client == first.client and append.at_ms < refusal.at_ms for append in stored
+        ):
+            return "F: a batch was too large when it came again"
+    return ""
+
+
+def _was_acked(run: Run, first: Append, *, before_ms: int) -> bool:
+    """Returns whether the client had the answer that a record was stored, well before it sent it again."""
+    acked_ms = run.brokers.wire.acked_ms.get((first.client, first.place, first.batch))
+    return acked_ms is not None and acked_ms < before_ms - _SLACK_MS
+
+
+def _of_spool(run: Run, value: bytes, tries: Tries, life: int) -> tuple[int, list[Written]]:
+    """Returns how often the spool of a process submitted a record, and how often it failed.
+
+    It submits each entry once, and once more after each failure.
+    """
+    producer = run.lives[life].spool_producer
+    submitted, failures = producer.submitted.count(value), producer.failures.get(value, [])
+    entries = may_write(tries, range(1, life + 1))
+    if submitted > entries + len(failures):
+        raise SimulationError(
+            "stored twice",
+            f"{shown(value)} was submitted {submitted} times by spool {life}; it has {entries} entries "
+            f"and {len(failures)} failures",
+        )
+    if failures and Written.UNKNOWN in failures:
+        run.world.reach("stored twice, C: the spool did not know")
+    return submitted, failures
+
+
+def may_write(tries: Tries, lives: Container[int]) -> int:
+    """Returns how often these tries may write in these lives: with a key once in each."""
+    mine = [attempt for attempt, outcome in tries if attempt.process.number in lives and outcome.what != "no"]
+    with_key = {attempt.process.number for attempt in mine if attempt.request.has_key}
+    return len(with_key) + sum(not attempt.request.has_key for attempt in mine)

@@ -1,0 +1,121 @@
+"""The model keeps its promises in every state, and the simulated product does what the model allows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulation.callers import value_of
+from tests.simulation.delivery_model import (
+    Bounds,
+    Label,
+    State,
+    broken,
+    explored,
+    followed,
+    may_end,
+)
+from tests.simulation.plan import Plan, plan_of
+from tests.simulation.run import Run, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Small worlds: one try with all faults of the network, two tries, keys, a sidecar that ends, the spool.
+WORLDS = {
+    "one try": (State(), Bounds(clients=1, tries=1, writes=2, kills=0, submissions=1)),
+    "two sidecars": (State(), Bounds(clients=2, tries=1, writes=2, submissions=1, under_way=1)),
+    "a key": (
+        State(keyed=True),
+        Bounds(clients=1, tries=2, writes=2, kills=0, forgets=False, submissions=2, under_way=1),
+    ),
+    "no key": (
+        State(),
+        Bounds(clients=1, tries=2, writes=2, kills=0, forgets=False, submissions=2, under_way=1),
+    ),
+    "a spool": (
+        State(spooled=True),
+        Bounds(clients=1, tries=1, writes=2, kills=0, forgets=False, submissions=2, under_way=1),
+    ),
+    "a spool that starts again": (
+        State(spooled=True),
+        Bounds(clients=2, tries=1, writes=1, forgets=False, submissions=2, under_way=1),
+    ),
+}
+#: Seeds whose traces are followed.
+SEEDS = range(500, 524)
+KINDS = {
+    "try",
+    "submit",
+    "spool",
+    "send",
+    "store",
+    "known",
+    "refuse",
+    "fail",
+    "ok",
+    "bad",
+    "tell",
+    "kill",
+    "forget",
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_state_keeps_the_promises_and_can_come_to_an_end(world: str) -> None:
+    steps = explored(*WORLDS[world])
+    assert len(steps) > 500
+    assert [(broken(state), state) for state in steps if broken(state)] == []
+    before: dict[State, list[State]] = defaultdict(list)
+    for state, following in steps.items():
+        for _, after in following:
+            before[after].append(state)
+    can_end = {state for state in steps if may_end(state)}
+    open_ones = list(can_end)
+    while open_ones:
+        for state in before[open_ones.pop()]:
+            if state not in can_end:
+                can_end.add(state)
+                open_ones.append(state)
+    stuck = [state for state in steps if state not in can_end and len(state.dead) < WORLDS[world][1].clients]
+    assert stuck == []
+
+
+def _plans() -> Iterator[Plan]:
+    return (plan for seed in SEEDS if (plan := plan_of(seed)).is_idempotent)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_simulated_run_is_a_path_of_the_model(seed: int) -> None:
+    plan = plan_of(seed)
+    if not plan.is_idempotent:
+        plan = plan.as_idempotent()
+    requests = {value_of(record): request for request in plan.requests for record in request.records}
+    for value, path in _paths(plan).items():
+        request = requests[value]
+        states = {State(keyed=request.has_key, spooled=request.form == "spool")}
+        for at, label in enumerate(path):
+            following = followed(states, label)
+            assert following, (value, label, path[: at + 1], states)
+            states = following
+
+
+def _paths(plan: Plan) -> dict[bytes, list[Label]]:
+    """The labels of each record, in order."""
+    kept: list[Run] = []
+    run(plan, keep=kept, trace=True)
+    paths: dict[bytes, list[Label]] = {
+        value_of(record): [] for request in plan.requests for record in request.records
+    }
+    for value, label in kept[0].brokers.wire.trace or ():
+        for path in [paths[value]] if value is not None else paths.values():
+            if label != ("forget",) or label not in path:
+                path.append(label)
+    return paths
+
+
+def test_seeds_reach_every_kind_of_step() -> None:
+    kinds = {label[0] for plan in list(_plans())[:8] for path in _paths(plan).values() for label in path}
+    assert kinds == KINDS
