@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from service.base.settings import kafka_settings_table, settings_table
 from service.events.schema import common_fields_table, fields_tables, schema_text
+from service.wire.reasons import problems_table
 from tests.chaos.report import chaos_tables
 from tests.fuzz.report import inputs_tried_table
 from tests.soak.report import soak_table
@@ -29,6 +30,7 @@ FILES: Final = (
     "README.md",
     "docs/settings.md",
     "docs/events.md",
+    "docs/http.md",
     "docs/pipeline-cluster.md",
     "docs/reliability.md",
     "benchmarks/README.md",
@@ -147,6 +149,7 @@ def not_reached() -> list[dict[str, Any]]:
 
 TABLES: Final[dict[str, Callable[[], str]]] = {
     "settings": settings_table,
+    "problems": problems_table,
     "kafka-settings": kafka_settings_table,
     "goals": goals_table,
     "missed": missed,

@@ -1,8 +1,7 @@
 """KafkaProducer: the client's public API, and the wiring of its parts.
 
-`submit`, `request_topics`, `request_update`, `list_topics` and `describe_topic_configs` never block: they
-return a Ticket, and post `done` to the CompletionSink later. `send`, `flush` and `partitions_for` block as
-Java's do. Any thread may call any method, unless its docstring differs. Source: KafkaProducer, Kafka 4.3.
+Calls with `done` never block: they return a Ticket, and post `done` to the CompletionSink later. The others
+block as Java's do. Any thread may call, unless a docstring differs. Source: KafkaProducer, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -152,8 +151,6 @@ class KafkaProducer(Generic[K, V]):
         self._accumulator = parts.accumulator
         self._submissions = parts.submissions
         self._parked = parts.submissions.parked
-        self._lookups = parts.lookups
-        self._configs = parts.configs
         self._sender = parts.sender
         self._causes = parts.causes
         #: For tests that run its turns themselves.
@@ -161,7 +158,7 @@ class KafkaProducer(Generic[K, V]):
         #: Has the completion sink call `done(result)`, with all others of the I/O thread's turn. Any thread.
         self.post_at_end_of_turn: Final = parts.completions.add
         self._lookup_requests = LookupRequests(
-            self.io_thread, parts.lookups, parts.configs, parts.topic_refreshes, clock
+            self.io_thread, parts.lookups, parts.configs, parts.offsets, parts.topic_refreshes, clock
         )
         self._blocking_calls = BlockingCalls(
             config,
@@ -286,6 +283,11 @@ class KafkaProducer(Generic[K, V]):
         """Ends with a TopicConfigsResult: a topic's configs from a broker. They are not cached."""
         self._ensure_open()
         return self._lookup_requests.topic_configs(topic, deadline_ms, done)
+
+    def list_offsets(self, topic: str, partition: int, *, deadline_ms: int, done: Done) -> Ticket:
+        """Ends with an OffsetsResult: a held topic's partition's, from its leader, also after that moved."""
+        self._ensure_open()
+        return self._lookup_requests.partition_offsets(topic, partition, deadline_ms, done)
 
     def partitions_for(self, topic: str) -> Sequence[PartitionInfo]:
         """Returns a topic's partitions. Blocks up to max.block.ms until the topic is known."""
@@ -461,9 +463,7 @@ class KafkaProducer(Generic[K, V]):
             state=io_thread.life_cycle.value,
             loop_turns=io_thread.turns,
             loop_age_ms=max(now_ms - io_thread.last_turn_ms, 0),
-            waiting_for_metadata=self._parked.waiting_for_metadata
-            + self._lookups.count
-            + self._configs.count,
+            waiting_for_metadata=self._parked.waiting_for_metadata + self._lookup_requests.count,
             waiting_for_buffer=self._parked.waiting_for_buffer,
             in_flight_batches=self._sender.in_flight_batches,
             producer_id=None if manager is None else manager.producer_id,

@@ -24,6 +24,7 @@ class ApiKey:
     flexible_from: int | None
 
     PRODUCE: ClassVar[ApiKey]
+    LIST_OFFSETS: ClassVar[ApiKey]
     METADATA: ClassVar[ApiKey]
     SASL_HANDSHAKE: ClassVar[ApiKey]
     API_VERSIONS: ClassVar[ApiKey]
@@ -57,6 +58,7 @@ class ApiKey:
 
 
 ApiKey.PRODUCE = ApiKey(0, "Produce", 3, 13, flexible_from=9)
+ApiKey.LIST_OFFSETS = ApiKey(2, "ListOffsets", 1, 11, flexible_from=6)
 ApiKey.METADATA = ApiKey(3, "Metadata", 0, 13, flexible_from=9)
 ApiKey.SASL_HANDSHAKE = ApiKey(17, "SaslHandshake", 0, 1, flexible_from=None)
 ApiKey.API_VERSIONS = ApiKey(18, "ApiVersions", 0, 4, flexible_from=3)
@@ -70,6 +72,7 @@ ApiKey.DESCRIBE_CLUSTER = ApiKey(60, "DescribeCluster", 0, 2, flexible_from=0)
 #: Every supported API, by number.
 API_KEYS: Final = (
     ApiKey.PRODUCE,
+    ApiKey.LIST_OFFSETS,
     ApiKey.METADATA,
     ApiKey.SASL_HANDSHAKE,
     ApiKey.API_VERSIONS,

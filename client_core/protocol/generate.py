@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KAFKA_VERSION: Final = "4.3.1"
 APIS: Final = (
     "Produce",
+    "ListOffsets",
     "Metadata",
     "SaslHandshake",
     "ApiVersions",

@@ -168,6 +168,11 @@ class PartitionLog:
         """The offset of the next record."""
         return self._end_offset
 
+    @property
+    def start_offset(self) -> int:
+        """The offset of the first record that is kept."""
+        return self.batches[0].base_offset if self.batches else self._end_offset
+
     def append(self, data: bytes | None, config: TopicConfig, wall_ms: int) -> Appended:
         """Validates and stores a batch; returns the reason if it refuses."""
         try:

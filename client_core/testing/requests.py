@@ -14,6 +14,8 @@ from client_core.protocol.messages.describe_configs_request import DescribeConfi
 from client_core.protocol.messages.describe_configs_response import DescribeConfigsResponse
 from client_core.protocol.messages.init_producer_id_request import InitProducerIdRequest
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from client_core.protocol.messages.list_offsets_request import ListOffsetsRequest
+from client_core.protocol.messages.list_offsets_response import ListOffsetsResponse
 from client_core.protocol.messages.metadata_request import MetadataRequest
 from client_core.protocol.messages.metadata_response import MetadataResponse
 from client_core.protocol.messages.produce_request import ProduceRequest
@@ -22,7 +24,7 @@ from client_core.protocol.messages.sasl_authenticate_request import SaslAuthenti
 from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
-from client_core.testing import describe_configs, metadata, produce, sasl
+from client_core.testing import describe_configs, list_offsets, metadata, produce, sasl
 from client_core.testing.broker import EndConnectionError
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ Request = (
     | ProduceRequest
     | InitProducerIdRequest
     | DescribeConfigsRequest
+    | ListOffsetsRequest
     | SaslHandshakeRequest
     | SaslAuthenticateRequest
 )
@@ -44,6 +47,7 @@ Response = (
     | ProduceResponse
     | InitProducerIdResponse
     | DescribeConfigsResponse
+    | ListOffsetsResponse
     | SaslHandshakeResponse
     | SaslAuthenticateResponse
 )
@@ -73,6 +77,8 @@ def decode(header: RequestHeader, payload: bytes) -> Request:
         return InitProducerIdRequest.decode(payload, header.version, header.body_offset)
     if header.api is ApiKey.DESCRIBE_CONFIGS:
         return DescribeConfigsRequest.decode(payload, header.version, header.body_offset)
+    if header.api is ApiKey.LIST_OFFSETS:
+        return ListOffsetsRequest.decode(payload, header.version, header.body_offset)
     if header.api is ApiKey.SASL_HANDSHAKE:
         return SaslHandshakeRequest.decode(payload, header.version, header.body_offset)
     if header.api is ApiKey.SASL_AUTHENTICATE:
@@ -112,6 +118,8 @@ def answer(
         return _init_producer_id(state, broker_id, request)
     if isinstance(request, DescribeConfigsRequest):
         return describe_configs.answer(state, broker_id, request)
+    if isinstance(request, ListOffsetsRequest):
+        return list_offsets.answer(state, broker_id, request)
     try:
         return produce.answer(state, broker_id, request, version)
     except produce.FailedWithoutAcksError as error:

@@ -11,7 +11,7 @@ import asyncio
 from service.admission.admission_control import Permit
 from service.admission.guards import CLOSE
 from service.wire.asgi import BODY, Body, Receive, Scope, header
-from service.wire.errors import out_of_memory, refused
+from service.wire.errors import WHOLE_BODY, out_of_memory, refused
 from service.wire.waiting import CallerGoneError
 
 
@@ -35,8 +35,8 @@ async def read_body(scope: Scope, receive: Receive, permit: Permit, within_ms: i
         async with asyncio.timeout(within_ms / 1000):
             return await _read(receive, permit)
     except TimeoutError as e:
-        detail = f"the body did not arrive within {within_ms} ms"
-        raise refused(408, detail, CLOSE, retriable=True) from e
+        detail = f"did not arrive within {within_ms} ms"
+        raise refused(408, detail, CLOSE, place=WHOLE_BODY, retriable=True) from e
     except MemoryError as e:
         raise out_of_memory() from e
 

@@ -11,8 +11,9 @@
     quit     has its own token, and is answered during the shutdown (`drain.py`)
     token    identifies the caller if tokens are in use (`access.py`); a few paths without data are open
     path     an encoded slash is rejected: it is part of a name here, but not in routers
-    length   a body above the limit is rejected by its head, or while it is read. A stream of records may have
-             any length, because its reader limits each record and the open records
+    gzip     bodies are unpacked, and long answers packed (`wire/content_coding.py`)
+    length   a body above the limit is rejected by its head, or while it is read and unpacked. A stream of
+             records may have any length, because its reader limits each record and the open records
     drain    during the shutdown, only look-ups are accepted
 
 A request that passes costs one pass over its headers. Event loop only.
@@ -58,8 +59,10 @@ from service.wire.asgi import (
     respond,
     respond_with,
 )
+from service.wire.content_coding import accepts_gzip, packing, unpacking, without_coding
 from service.wire.cors import Cors, is_form, is_preflight, preflight_headers
 from service.wire.errors import WHOLE_BODY, ErrorFormats, Problem
+from service.wire.reasons import SHUTTING_DOWN
 
 CLOSE: Final = (b"connection", b"close")
 
@@ -107,7 +110,12 @@ _ENCODED_SLASH: Final = Problem(
     400, "path: a topic's name can't contain an encoded slash (%2F)", place="path", written="no"
 )
 _SHUTTING_DOWN: Final = Problem(
-    503, "the sidecar is shutting down", retriable=True, written="no", headers=(CLOSE,)
+    503,
+    "the sidecar is shutting down",
+    retriable=True,
+    written="no",
+    headers=(CLOSE,),
+    reason=SHUTTING_DOWN,
 )
 
 
@@ -160,7 +168,7 @@ class Guards:
         """Checks a request and passes it on. Not a coroutine, because each request would pay for it."""
         if scope["type"] != "http":
             return self._app(scope, receive, send)
-        host = origin = length = site = None
+        host = origin = length = site = accepted = coding = None
         twice = False
         for name, value in scope["headers"]:
             if name == b"host":
@@ -173,8 +181,15 @@ class Guards:
                 length = value
             elif name == SITE:
                 site = value
+            elif name == b"accept-encoding":
+                accepted = value
+            elif name == b"content-encoding":
+                coding = value if coding is None else b""  # several are refused later
         if self._cors.is_on:
             send = self._cors.wrapped(scope, None if twice else origin, send)
+        # HTTP/1.0 has no chunks, in which an answer of unknown length is sent.
+        if accepted is not None and accepts_gzip(accepted) and scope.get("http_version") != "1.0":
+            send = packing(scope, send)
         if (
             host not in self._known_hosts
             or origin is not None
@@ -203,7 +218,11 @@ class Guards:
                 return self._look_ups(as_get(scope), receive, head_of(send))
             if self._drain.begun:
                 return self._refuse(scope, send, self._retry_after.on(_SHUTTING_DOWN))
-            if length is None and not self._is_stream(scope):
+            is_packed = coding is not None and coding.lower() == b"gzip"
+            if (length is None or is_packed) and not self._is_stream(scope):
+                if is_packed:
+                    without_coding(scope)
+                    receive = unpacking(receive)
                 receive = self._counted(receive)
                 scope.pop(BODY, None)
             return self._app(scope, receive, send)
@@ -247,7 +266,11 @@ class Guards:
     ) -> Problem | None:
         if twice:
             return Problem(
-                400, "duplicate Host or Origin header; send each once", written="no", headers=(CLOSE,)
+                400,
+                "duplicate Host or Origin header; send each once",
+                written="no",
+                place="Host or Origin",
+                headers=(CLOSE,),
             )
         if UNIX not in scope and not self._knows_host(host):
             detail = "this Host is not allowed; allowed_hosts lists those that are"

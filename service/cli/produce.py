@@ -26,7 +26,7 @@ import msgspec
 from service.base.logs import harmless
 from service.cli.options import as_json_option, asks_api, max_block_option, render, text, topic_name
 from service.cli.sidecar import InterruptedByUserError, Sidecar, SidecarFailedError
-from service.wire.schemas import FailedItem, ProduceAnswer
+from service.wire.schemas import FailedItem, ManyAnswer, ProduceAnswer, TopicFailedItem, TopicReceipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from service.cli.sidecar import Answer
     from service.wire.schemas import Receipt
 
-
-if TYPE_CHECKING:
     Result = Receipt | FailedItem
 
 #: The sidecar's name for a record of a request.
@@ -118,8 +116,13 @@ def _ready_lines(source: ByteStream) -> Iterator[list[bytes]]:
 
 
 @click.command(short_help="Produces values, or the lines of standard input.")
-@click.argument("topic", type=topic_name)
+@click.argument("topic", type=text, required=False)
 @click.argument("values", nargs=-1, type=text)
+@click.option(
+    "--topic-separator",
+    type=text,
+    help="Instead of TOPIC: the separator in each value; the part before the first one is its topic.",
+)
 @click.option("--key", type=text, help="The key of every record.")
 @click.option(
     "--key-separator",
@@ -147,8 +150,9 @@ def _ready_lines(source: ByteStream) -> Iterator[list[bytes]]:
 @as_json_option
 @asks_api
 def produce(
-    topic: str,
+    topic: str | None,
     values: tuple[str, ...],
+    topic_separator: str | None,
     key: str | None,
     key_separator: str | None,
     partition: int | None,
@@ -165,7 +169,16 @@ def produce(
     \b
     pilotfish produce orders '{"total":12.5}' --json-values --key customer-7
     pilotfish produce orders --file orders.txt --key-separator :
+    pilotfish produce 'orders|{"total":12.5}' 'audit|{"by":"ann"}' --topic-separator '|' --json-values
     """
+    if topic_separator == "":
+        raise click.UsageError("--topic-separator must not be empty")
+    if topic_separator is not None:  # there is no TOPIC
+        values, topic = values if topic is None else (topic, *values), None
+    elif topic is None:
+        raise click.UsageError("give TOPIC, or --topic-separator if each value names its topic")
+    else:
+        topic = topic_name(topic)
     if key is not None and key_separator is not None:
         raise click.UsageError("give either --key or --key-separator")
     if key_separator == "":
@@ -176,7 +189,7 @@ def produce(
     run = _Run(
         sidecar=sidecar,
         topic=topic,
-        form=_Form(key, key_separator, json_values, shared),
+        form=_Form(topic_separator, key, key_separator, json_values, shared),
         times={"max_block_ms": max_block_ms, "timeout_ms": timeout_ms},
         as_json=as_json,
     )
@@ -193,8 +206,14 @@ class _Form:
     """Converts values to the records of a request."""
 
     def __init__(
-        self, key: str | None, separator: str | None, json_values: bool, shared: dict[str, object]
+        self,
+        topic_separator: str | None,
+        key: str | None,
+        separator: str | None,
+        json_values: bool,
+        shared: dict[str, object],
     ) -> None:
+        self._topic_separator = topic_separator
         self._key = key
         self._separator = separator
         self._json_values = json_values
@@ -213,11 +232,17 @@ class _Form:
 
     def _record(self, value: str) -> dict[str, object]:
         key = self._key
+        named: dict[str, object] = {}
+        if self._topic_separator is not None:
+            topic, found, value = value.partition(self._topic_separator)
+            if not found:
+                raise ValueError(f"has no {self._topic_separator!r}, so it has no topic")
+            named["topic"] = topic
         if self._separator is not None:
             key, found, value = value.partition(self._separator)
             if not found:
                 raise ValueError(f"has no {self._separator!r}, so it has no key")
-        return {"key": key, "value": _json(value) if self._json_values else value}
+        return {**named, "key": key, "value": _json(value) if self._json_values else value}
 
 
 class _Run:
@@ -227,7 +252,7 @@ class _Run:
         self,
         *,
         sidecar: Sidecar,
-        topic: str,
+        topic: str | None,
         form: _Form,
         times: dict[str, int | None],
         as_json: bool,
@@ -255,7 +280,8 @@ class _Run:
             results = self._post(body)
             self._under_way = None
             if not self._as_json:
-                click.echo(render(_HEAD, map(_row, results), with_head=start == 0))
+                head = _HEAD if self._topic is not None else ("topic", *_HEAD)
+                click.echo(render(head, map(_row, results), with_head=start == 0))
         self._end()
 
     def _body_from(self, values: Sequence[str], start: int) -> bytes:
@@ -294,9 +320,13 @@ class _Run:
             raise SidecarFailedError(f"{reported}\n{self._so_far(chunk)}") from error
 
     def _post(self, body: bytes) -> Sequence[Result]:
-        answer: Answer[ProduceAnswer] = self._sidecar.post(
-            ProduceAnswer, "v1", "topics", self._topic, "records", body=body, **self._times
-        )
+        answer: Answer[ProduceAnswer] | Answer[ManyAnswer]
+        if self._topic is None:
+            answer = self._sidecar.post(ManyAnswer, "v1", "records", body=body, **self._times)
+        else:
+            answer = self._sidecar.post(
+                ProduceAnswer, "v1", "topics", self._topic, "records", body=body, **self._times
+            )
         results = answer.read.results
         failed = sum(isinstance(result, FailedItem) for result in results)
         self._failed += failed
@@ -371,9 +401,10 @@ def _header(given: str) -> dict[str, str]:
 
 
 def _row(result: Result) -> tuple[object, ...]:
+    topic = (result.topic,) if isinstance(result, TopicReceipt | TopicFailedItem) else ()
     if isinstance(result, FailedItem):
-        return None, None, _failure(result)
-    return result.partition, result.offset, None
+        return *topic, None, None, _failure(result)
+    return *topic, result.partition, result.offset, None
 
 
 def _failure(item: FailedItem) -> str:
@@ -383,16 +414,19 @@ def _failure(item: FailedItem) -> str:
 
 def _where(results: Sequence[Result]) -> str:
     """Returns a text such as `500 acknowledged, 3 failed, partition 2 offsets 0-499`."""
-    offsets: dict[int, list[int]] = {}
+    offsets: dict[tuple[str, int], list[int]] = {}
     failed = 0
     for result in results:
         if isinstance(result, FailedItem):
             failed += 1
         else:
-            known = offsets.setdefault(result.partition, [])
+            topic = f"{result.topic} " if isinstance(result, TopicReceipt) else ""
+            known = offsets.setdefault((topic, result.partition), [])
             if result.offset is not None:
                 known.append(result.offset)
-    places = [f"partition {partition}{_span(known)}" for partition, known in sorted(offsets.items())]
+    places = [
+        f"{topic}partition {partition}{_span(known)}" for (topic, partition), known in sorted(offsets.items())
+    ]
     return ", ".join([_sum(len(results) - failed, failed, what=""), *places])
 
 

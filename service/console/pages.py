@@ -25,6 +25,7 @@ from fastapi import Request, Response
 from starlette.routing import Route
 
 from service.wire.asgi import HeaderPairs, header_values
+from service.wire.content_coding import vary_of
 from service.wire.errors import Problem, Refusal, native
 from service.wire.freshness import etag_of, matches
 from service.wire.responses import as_is
@@ -60,8 +61,10 @@ _CONSOLE_FILES: Final = {
             "api.js",
             "brokers_view.js",
             "changes_view.js",
+            "deep_links.js",
             "detail_view.js",
             "dom.js",
+            "failed_view.js",
             "feed.js",
             "format.js",
             "forms.js",
@@ -131,7 +134,8 @@ class Asset:
         if any(matches(held, etag) for held in header_values(request.scope, b"if-none-match")):
             return as_is(304, headers, b"")
         media_type = _MEDIA_TYPES[self._path.suffix]
-        head = [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
+        length = (b"content-length", b"%d" % len(body))
+        head = [(b"content-type", media_type), length, *vary_of(len(body))]
         return as_is(200, head + headers, b"" if request.method == "HEAD" else body)
 
 

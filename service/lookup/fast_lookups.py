@@ -21,6 +21,7 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from service.admission.caller import ANYONE, Caller, caller_of
+from service.admission.failed_requests import FailedRequests
 from service.lookup.lookup_table import Entry, Form, LookupTable
 from service.lookup.lookups import Demands, Lookups
 from service.observe.http_metrics import TRACEPARENT, HttpMetrics, RouteCounters
@@ -36,6 +37,7 @@ from service.wire.asgi import (
     respond,
     respond_with,
 )
+from service.wire.content_coding import LONG_BYTES
 from service.wire.errors import Problem, ProblemError, native
 from service.wire.freshness import matches
 from service.wire.waiting import CALLER_GONE, MAX_WAIT_MS, CallerGoneError
@@ -69,12 +71,18 @@ class ParkedLookups:
     """ASGI middleware: look-ups that must wait do so here. `knows` returns whether a topic needs no wait."""
 
     def __init__(
-        self, app: ASGIApp, lookups: Lookups, knows: Callable[[str], bool], metrics: HttpMetrics
+        self,
+        app: ASGIApp,
+        lookups: Lookups,
+        knows: Callable[[str], bool],
+        metrics: HttpMetrics,
+        failed: FailedRequests,
     ) -> None:
         self._app = app
         self._lookups = lookups
         self._knows = knows
         self._metrics = metrics
+        self._failed = failed
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         asked = _asked(scope) if scope.get("method") == "GET" else None
@@ -101,6 +109,7 @@ class ParkedLookups:
         if problem is None:
             await self._app(scope, receive, send)
             return
+        self._failed.add(scope, asked.route, asked.topic, problem)
         reported = native(problem)
         await respond_with(send, reported.status, reported.media_type, reported.body, problem.all_headers())
         self._count(scope, asked, reported.status, started)
@@ -162,6 +171,8 @@ class FastLookups:
         if found is None:
             return False
         status, entry, traceparent = found
+        if entry.length > LONG_BYTES and any(name == b"accept-encoding" for name, _ in headers):
+            return False  # the guards see to it that it is packed
         if not (write(200, entry.head, entry.body) if status == 200 else write(304, entry.head_304, b"")):
             return False
         counters = self._counters_by_route.get((entry.route, status)) or self._counters(entry.route, status)

@@ -8,8 +8,10 @@ only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Final, cast
 
 import msgspec
@@ -29,6 +31,7 @@ from service.admission.caller import ALL_TOPICS, TopicRules
 from service.base.producer_protocol import Producer
 from service.lookup.answers import topic_id_text
 from service.lookup.lookups import Demands
+from service.lookup.paging import Page
 from service.wire.errors import ProblemError, problem_of
 from service.wire.long_answers import LongBody, Slices, joined
 
@@ -64,6 +67,41 @@ class Listed:
             if len(self._bodies) < _MAX_BODIES:
                 self._bodies[prefix, internal, rules] = found
         return found
+
+    async def page(
+        self, prefix: str, page: Page, *, internal: bool, rules: TopicRules = ALL_TOPICS
+    ) -> LongBody:
+        """Returns the same of one page, with the token of the next page, or null."""
+        found, last = await self.names_of(
+            page, lambda topic: internal or not topic.is_internal, rules, prefix=prefix
+        )
+        token = msgspec.json.encode(None if last is None else page.token(last))
+        return await self.slices.body(
+            chain(
+                [b'{"topics":['],
+                joined(_topic_json(self.listing.topics[name]) for name in found),
+                [b'],"next_page_token":%s}' % token],
+            )
+        )
+
+    async def names_of(
+        self, page: Page, wanted: Callable[[ListedTopic], bool], rules: TopicRules, prefix: str = ""
+    ) -> tuple[list[str], str | None]:
+        """Returns the names of a page, and the last of them if there is a next page."""
+        names = await self.names()
+        begin = max(bisect_right(names, page.after or ""), bisect_left(names, prefix))
+        found: list[str] = []
+
+        def looked_at() -> Iterator[None]:
+            for name in islice(names, begin, None):
+                if len(found) > page.size or not name.startswith(prefix):
+                    return
+                if wanted(self.listing.topics[name]) and rules.allow(name):
+                    found.append(name)
+                yield
+
+        await self.slices.each(looked_at(), bool)
+        return found, page.cut(found)
 
     def _pieces(self, names: list[str], prefix: str, internal: bool, rules: TopicRules) -> Iterator[bytes]:
         yield b'{"topics":['

@@ -30,6 +30,7 @@ from service.base.producer_protocol import Producer
 from service.lookup.ages import Ages
 from service.lookup.answers import cluster_body, leader_body, partition_body, topic_body, topic_pieces
 from service.wire.asgi import HeaderPairs, header_lines
+from service.wire.content_coding import vary_of
 from service.wire.freshness import CACHE_CONTROL, etag_of, freshness_headers, version_text
 from service.wire.long_answers import LongBody, Slices
 from service.wire.media_type import JSON
@@ -183,7 +184,8 @@ class Entry:
         self.headers_304: HeaderPairs = []
         self.head = self.head_304 = b""
         self.stamp: object = None
-        self._fixed = [(b"content-type", form.media_type), (b"content-length", b"%d" % self.length)]
+        length = (b"content-length", b"%d" % self.length)
+        self._fixed = [(b"content-type", form.media_type), length, *vary_of(self.length)]
 
     def renew(self, stamp: object, used_s: int, freshness: HeaderPairs) -> None:
         """Makes the entry current, with new freshness headers."""

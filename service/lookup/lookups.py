@@ -34,8 +34,16 @@ from service.base.topic_names import fault_of_topic_name
 from service.lookup.ages import Ages
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.asgi import Receive
-from service.wire.errors import Problem, ProblemError, explained, problem_of, refused
+from service.wire.errors import (
+    Problem,
+    ProblemError,
+    UnknownPartitionError,
+    explained,
+    problem_of,
+    refused,
+)
 from service.wire.freshness import parse_version
+from service.wire.reasons import UNKNOWN_BROKER
 from service.wire.waiting import MAX_WAIT_MS, wait_for_result
 
 
@@ -130,7 +138,7 @@ class Lookups:
             return UnknownTopicOrPartitionError(f"topic {topic} no longer exists")
         age_ms = self._ages.unconfirmed_ms(topic)
         if age_ms is None:
-            return UnknownTopicOrPartitionError(f"topic {topic} has no partition {partition}, it has {count}")
+            return UnknownPartitionError(f"topic {topic} has no partition {partition}, it has {count}")
         return TimeoutError(
             f"topic {topic} had no partition {partition}, but {count}, {age_ms} ms ago; "
             "no broker has answered since"
@@ -140,7 +148,7 @@ class Lookups:
         """Returns the refusal for an unknown broker: 404, or 503 as in `missing`."""
         age_ms = self._ages.unconfirmed_ms(None)
         if age_ms is None:
-            return refused(404, f"there is no broker {broker_id}")
+            return refused(404, f"there is no broker {broker_id}", reason=UNKNOWN_BROKER)
         detail = f"there was no broker {broker_id} {age_ms} ms ago; no broker has answered since"
         return refused(503, detail, retriable=True)
 

@@ -14,6 +14,7 @@ from client_core import KafkaError
 from service.admission.admission_control import is_one_too_many
 from service.admission.caller import ANYONE, Caller
 from service.wire.errors import Problem, ProblemError
+from service.wire.reasons import MANY_UNKNOWN
 
 #: Maximum of remembered names. With a memory of an hour, the limit per second would allow 720,000.
 MOST_NAMES: Final = 10_000
@@ -75,13 +76,13 @@ class UnknownTopics:
             self._second, self._asked, self._asked_by = second, 0, {}
         if self._asked >= self._names_per_second:
             detail = f"topic {topic} is unknown, as were {self._asked} others in this second; try again"
-            raise ProblemError(Problem(429, detail, retriable=True, written="no"))
+            raise ProblemError(Problem(429, detail, retriable=True, written="no", reason=MANY_UNKNOWN))
         own = self._asked_by.get(caller.name, 0)
         if is_one_too_many(caller, own, self._asked, self._names_per_second):
             detail = (
                 f"topic {topic} is unknown, as were {own} others that {caller.name} looked up in this second;"
                 " try again"
             )
-            raise ProblemError(Problem(429, detail, retriable=True, written="no"))
+            raise ProblemError(Problem(429, detail, retriable=True, written="no", reason=MANY_UNKNOWN))
         self._asked += 1
         self._asked_by[caller.name] = own + 1

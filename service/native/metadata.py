@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from client_core import partition_for_key
@@ -20,6 +21,7 @@ from service.lookup.answers import broker_pieces
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import Demands, Lookups
+from service.lookup.offsets import OffsetsOfPartitions
 from service.native.schemas import (
     BrokerAnswer,
     ClusterAnswer,
@@ -27,6 +29,7 @@ from service.native.schemas import (
     LeaderQuery,
     ListQuery,
     LookupQuery,
+    OffsetsAnswer,
     Partition,
     TopicAnswer,
     TopicsAnswer,
@@ -36,8 +39,8 @@ from service.wire.errors import ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers
 from service.wire.long_answers import Slices
 from service.wire.payload import bytes_of_plain
-from service.wire.responses import FRESH, of_long, of_prepared, problems
-from service.wire.schemas import Int32, check_query
+from service.wire.responses import FRESH, of_json, of_long, of_prepared, problems
+from service.wire.schemas import Int32, WaitQuery, check_query
 
 PartitionPath = Annotated[Int32, Path()]
 _KEY_HEADER = {
@@ -53,12 +56,20 @@ class MetadataRoutes:
     """The handlers."""
 
     def __init__(
-        self, *, producer: Producer, lookups: Lookups, table: LookupTable, listing: Listing, slices: Slices
+        self,
+        *,
+        producer: Producer,
+        lookups: Lookups,
+        table: LookupTable,
+        listing: Listing,
+        offsets: OffsetsOfPartitions,
+        slices: Slices,
     ) -> None:
         self._producer = producer
         self._lookups = lookups
         self._table = table
         self._listing = listing
+        self._offsets = offsets
         self._slices = slices
 
     def router(self) -> APIRouter:
@@ -98,6 +109,15 @@ class MetadataRoutes:
             responses=_COMMON,
             openapi_extra={"parameters": [_KEY_HEADER]},
         )(self.leader)
+        # Not kept, so without the headers of freshness.
+        asked = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
+        asked.get(
+            "/v1/topics/{topic}/partitions/{partition}/offsets",
+            operation_id="getOffsets",
+            response_model=OffsetsAnswer,
+            responses=problems(400, 404, 422, 429, 500, 503),
+        )(self.offsets)
+        router.routes.extend(asked.routes)
         return router
 
     async def cluster(self, request: Request, query: Annotated[LookupQuery, Query()]) -> Response:
@@ -134,6 +154,7 @@ class MetadataRoutes:
 
         They come from a separate list of topics, which is fetched only when somebody asks for it.
         """
+        page = query.page(f"topics {query.internal} {query.prefix}")
         listed = await self._listing.current(query.demands())
         self._table.find(b"/v1/cluster")
         freshness = freshness_headers(
@@ -143,7 +164,10 @@ class MetadataRoutes:
             self._producer.clock.now_ms(),
         )
         rules = caller_of(request.scope).read
-        body = await listed.body(query.prefix, internal=query.internal, rules=rules)
+        if page is None:
+            body = await listed.body(query.prefix, internal=query.internal, rules=rules)
+        else:
+            body = await listed.page(query.prefix, page, internal=query.internal, rules=rules)
         return of_long(request, body, freshness)
 
     async def topic(self, request: Request, topic: str, query: Annotated[LookupQuery, Query()]) -> Response:
@@ -164,6 +188,14 @@ class MetadataRoutes:
         """One partition."""
         await self._know(topic, query.demands(), request)
         return self._answer(request, f"/v1/topics/{topic}/partitions/{partition}", topic, partition)
+
+    async def offsets(
+        self, request: Request, topic: str, partition: PartitionPath, query: Annotated[WaitQuery, Query()]
+    ) -> Response:
+        """The offsets of a partition's first and next record, as its leader says now."""
+        caller = caller_of(request.scope)
+        found = await self._offsets.of(topic, partition, request.receive, caller, query.max_block_ms)
+        return of_json(msgspec.json.encode(found._asdict()))
 
     async def leader(self, request: Request, topic: str, query: Annotated[LeaderQuery, Query()]) -> Response:
         """The leader of a partition, given by its number or by a key (also as header Pilotfish-Key)."""
@@ -199,7 +231,7 @@ def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
     in_header = header_values(request.scope, b"pilotfish-key")
     given = (query.partition is not None) + (query.key is not None) + len(in_header)
     if given != 1:
-        raise refused(422, "needs exactly one of partition, key and the header Pilotfish-Key")
+        raise refused(422, "needs exactly one of partition, key and the header Pilotfish-Key", place="query")
     if query.partition is not None:
         return None
     try:

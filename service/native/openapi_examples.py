@@ -25,6 +25,7 @@ _ID: Final = "EhwSLMtZRYGLz4eh3kXvZA"
 _VERSION: Final = "5f2c9a10-42"
 _FAILED: Final = {
     "error": {
+        "type": "/problems/too-large",
         "kafka_error": "MESSAGE_TOO_LARGE",
         "code": 10,
         "message": "The record is 1048600 bytes when serialized, more than max.request.size (1048576).",
@@ -36,6 +37,7 @@ _RECEIPT: Final = {"partition": 3, "offset": 7, "timestamp": 1767258000000}
 _ALL: Final = {"topic": "orders", "results": [_RECEIPT]}
 _UNACKNOWLEDGED: Final = {"topic": "orders", "results": [{**_RECEIPT, "offset": None}]}
 _SOME: Final = {"topic": "orders", "results": [_RECEIPT, _FAILED]}
+_SOME_OF_MANY: Final = {"results": [{"topic": "orders", **_RECEIPT}, {"topic": "audit", **_FAILED}]}
 _SPOOLED: Final = {
     "topic": "orders",
     "spooled": 2,
@@ -43,6 +45,7 @@ _SPOOLED: Final = {
     "last_sequence": 18,
     "status": "/v1/status",
 }
+_OFFSETS: Final = {"beginning_offset": 0, "end_offset": 8}
 _TIMES: Final = {"count": 1200, "p50_ms": 4, "p99_ms": 21, "max_ms": 38}
 _IDLE: Final = {"batches": 0, "records": 0, "partitions": 0, "oldest_ms": None, "cause": None}
 _PHASE: Final = {"waiting": 0, "oldest_ms": None, "recent": _TIMES}
@@ -152,6 +155,31 @@ _STATUS: Final[dict[str, Any]] = {
             }
         ],
     },
+    "failed_requests": [
+        {
+            "at": "2026-01-01T08:59:58.120Z",
+            "times": 3,
+            "caller": "orders",
+            "method": "POST",
+            "route": "/v1/topics/{topic}/records",
+            "topic": "orders",
+            "type": "/problems/outcome-unknown",
+            "status": 504,
+            "detail": "Records for topic orders were not acknowledged within 30000 ms.",
+            "kafka_error": "REQUEST_TIMED_OUT",
+            "written": "unknown",
+            "phase": "delivery",
+            "waited_ms": 30_000,
+            "cause": {
+                "kafka_error": "NOT_ENOUGH_REPLICAS",
+                "node": 2,
+                "attempts": 213,
+                "since_ms": 29_870,
+                "detail": "Messages are rejected since there are fewer in-sync replicas than required.",
+            },
+            "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+        }
+    ],
     "leader_changes": [
         {
             "at": "2026-01-01T08:59:00.000Z",
@@ -235,6 +263,11 @@ ANSWERS: Final[Mapping[tuple[str, str, str], object]] = {
     ("post", "/v1/topics/{topic}/records/bytes", "202"): _UNACKNOWLEDGED,
     ("post", "/v1/topics/{topic}/records/spool", "202"): _SPOOLED,
     ("post", "/v1/topics/{topic}/records", "207"): _SOME,
+    ("get", "/v1/topics/{topic}/partitions/{partition}/offsets", "200"): _OFFSETS,
+    ("get", "/topics/{topic}/partitions/{partition}/offsets", "200"): _OFFSETS,
+    ("post", "/v1/records", "200"): {"results": [{"topic": "orders", **_RECEIPT}]},
+    ("post", "/v1/records", "202"): {"results": [{"topic": "orders", **_RECEIPT, "offset": None}]},
+    ("post", "/v1/records", "207"): _SOME_OF_MANY,
     ("get", "/topics", "200"): ["orders", "payments"],
     ("get", "/topics/{topic}", "200"): {
         "name": "orders",

@@ -17,9 +17,16 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from service.native.schemas import PRODUCE_BODY, PRODUCE_EXAMPLE, SpooledAnswer
+from service.native.schemas import (
+    MANY_BODY,
+    MANY_EXAMPLE,
+    PRODUCE_BODY,
+    PRODUCE_EXAMPLE,
+    SpooledAnswer,
+)
+from service.produce.many_topics import OWN_TOPICS
 from service.produce.ndjson import STREAM, is_ndjson
-from service.produce.produce_endpoint import ROUTE, ProduceEndpoint
+from service.produce.produce_endpoint import MANY_ROUTE, ROUTE, ProduceEndpoint
 from service.produce.produce_forms import DELIVERY
 from service.produce.records_codec import MAX_TIMESTAMP_MS
 from service.wire.asgi import header
@@ -27,7 +34,7 @@ from service.wire.errors import Problem, ProblemError
 from service.wire.media_type import JSON, OCTET_STREAM, media_type_of
 from service.wire.payload import Format
 from service.wire.responses import as_is, problems, with_headers
-from service.wire.schemas import ProduceAnswer
+from service.wire.schemas import ManyAnswer, ProduceAnswer
 from service.wire.strict_json import MAX_INT32
 from service.wire.waiting import MAX_WAIT_MS
 
@@ -170,6 +177,22 @@ def records_router(endpoint: ProduceEndpoint) -> APIRouter:
         return as_is(answer.status, answer.headers, answer.body)
 
     @router.post(
+        MANY_ROUTE,
+        operation_id="produceToTopics",
+        response_model=ManyAnswer,
+        responses={**problems(*_PROBLEMS), **_of_many(_RESPONSES), **_of_many(_SOME_FAILED)},
+        openapi_extra=_operation([*_TIMES, *_WHOLE], JSON, schema=MANY_BODY, example=MANY_EXAMPLE),
+    )
+    async def produce_to_topics(request: Request) -> Response:
+        """Writes records to several topics, and answers when the brokers have acknowledged them.
+
+        Records of one topic keep their order. The topics are independent: some may fail while others are
+        written.
+        """
+        answer = await endpoint.answer(OWN_TOPICS, request.scope, request.receive)
+        return as_is(answer.status, answer.headers, answer.body)
+
+    @router.post(
         f"{ROUTE}/bytes",
         operation_id="produceBytes",
         response_model=ProduceAnswer,
@@ -241,3 +264,11 @@ def records_router(endpoint: ProduceEndpoint) -> APIRouter:
         return endpoint.open_stream(topic, request.scope, request.receive)
 
     return router
+
+
+def _of_many(answers: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    """Returns the same answers with a topic in each result."""
+    return {
+        status: {**answer, "model": ManyAnswer} if "model" in answer else answer
+        for status, answer in deepcopy(answers).items()
+    }

@@ -11,12 +11,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.lookup.lookups import Demands
+from service.lookup.paging import PageQuery
+from service.produce.many_topics import MAX_TOPICS
 from service.wire.payload import Format
 from service.wire.schemas import (
     FailedItem,
     Int32,
     Milliseconds,
-    Query,
     WaitQuery,
 )
 from service.wire.strict_json import MAX_INT32
@@ -46,7 +47,7 @@ class LeaderQuery(LookupQuery):
     key_format: Format = Field(Format.TEXT, description="Format of the key, here or in Pilotfish-Key.")
 
 
-class ListQuery(Query):
+class ListQuery(PageQuery):
     prefix: str = Field("", description="Only topics whose names have this prefix.")
     internal: bool = Field(False, description="Whether to list Kafka's internal topics as well.")
     max_block_ms: Milliseconds | None = Field(None, description="How long to wait for the list at most.")
@@ -87,6 +88,11 @@ class Partition(BaseModel):
     error: str | None = Field(description="The partition's error by Kafka's name, if it has one.")
 
 
+class OffsetsAnswer(BaseModel):
+    beginning_offset: int = Field(description="That of the first record which is kept.")
+    end_offset: int = Field(description="The one that the next record gets.")
+
+
 class TopicAnswer(BaseModel):
     name: str
     id: str | None = Field(description="As Kafka's tools print it; null from brokers before 2.8.")
@@ -104,6 +110,9 @@ class ListedTopic(BaseModel):
 
 class TopicsAnswer(BaseModel):
     topics: list[ListedTopic]
+    next_page_token: str | None = Field(
+        None, description="For `page_token`; null on the last page, absent if the list is whole."
+    )
 
 
 class LeaderAnswer(BaseModel):
@@ -180,6 +189,33 @@ PRODUCE_BODY: dict[str, Any] = {
 }
 
 PRODUCE_EXAMPLE = {"records": [{"key": "customer-7", "value": {"total": 12.5}}]}
+
+#: The same with a topic in each record.
+MANY_BODY: dict[str, Any] = {
+    **PRODUCE_BODY,
+    "title": "ProduceToTopicsBody",
+    "properties": {
+        **PRODUCE_BODY["properties"],
+        "records": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                **_RECORD,
+                "title": "TopicRecord",
+                "required": ["topic", "value"],
+                "properties": {
+                    "topic": {
+                        "type": "string",
+                        "description": f"At most {MAX_TOPICS} different ones in a request.",
+                    },
+                    **_RECORD["properties"],
+                },
+            },
+        },
+    },
+}
+
+MANY_EXAMPLE = {"records": [{"topic": "orders", "key": "customer-7", "value": {"total": 12.5}}]}
 
 LOOKUPS_BODY: dict[str, Any] = {
     "title": "LookupsBody",

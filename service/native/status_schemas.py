@@ -158,6 +158,27 @@ class SpoolState(BaseModel):
     )
 
 
+class FailedRequest(BaseModel):
+    """The last of some equal failures: of one caller, call, topic and reason."""
+
+    at: str
+    times: int
+    caller: str
+    method: str
+    route: str
+    topic: str | None = Field(description="The topic that the path names.")
+    type: str = Field(description="The reason, as in the problem.")
+    status: int
+    detail: str
+    kafka_error: str | None
+    trace_id: str | None = Field(description="Of the caller's traceparent, or of the request's span.")
+    written: Literal["no", "unknown"] | None = None
+    phase: Literal["metadata", "buffer", "delivery"] | None = None
+    waited_ms: int | None = None
+    cause: CauseOfTimeout | None = None
+    place: str | None = None
+
+
 class StatusAnswer(BaseModel):
     state: str
     draining: bool
@@ -184,6 +205,10 @@ class StatusAnswer(BaseModel):
     waits: list[TopicWaiting] = Field(description="Topics that requests wait for, at most fifty.")
     produce: ProduceState
     spool: SpoolState | None = Field(description="The spool; null without one.")
+    failed_requests: list[FailedRequest] = Field(
+        description="The last failed requests, latest first: the caller's own, and those about topics that "
+        "it may read. At most twenty."
+    )
     leader_changes: list[LeaderMoved] = Field(description="The last fifty leader changes, latest first.")
 
 

@@ -34,6 +34,7 @@ from client_core import Clock, CloseReport, Event, EventSink, KafkaProducer, Loo
 from service.admission.access import Access
 from service.admission.admission_control import RetryAfter
 from service.admission.drain import QUIT_TOKEN_FILE, Quit, TokenFile
+from service.admission.failed_requests import FailedRequests
 from service.admission.guards import Guards, hosts_of
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
@@ -49,6 +50,8 @@ from service.native.leaders import LeadersRoute, ReadyLeaders
 from service.native.metadata import MetadataRoutes
 from service.native.openapi import DOCUMENT_PATH, ReadyDocument, finished
 from service.native.operations import OperationRoutes
+from service.native.problem_pages import OPEN_PATHS as PROBLEM_PATHS
+from service.native.problem_pages import problem_routes
 from service.native.records import records_router
 from service.native.watch import WatchRoute, WatchTimes
 from service.observe.http_metrics import Observed
@@ -56,8 +59,9 @@ from service.observe.metrics import ClientMetrics
 from service.observe.request_trace import CarriedTraces, NoTraces, TraceMetrics, Traces
 from service.observe.slowness.collector import Slowness
 from service.process.advice_at_start import AdviceAtStart
+from service.produce.many_topics import OWN_TOPICS
 from service.produce.ndjson import is_ndjson_stream
-from service.produce.produce_endpoint import ROUTE, ProduceEndpoint, topic_of_path
+from service.produce.produce_endpoint import MANY_ROUTE, ROUTE, ProduceEndpoint, topic_of_path
 from service.sidecar.error_answers import answer_errors
 from service.sidecar.sidecar import Sidecar, build_sidecar
 from service.spool.spool_metrics import SpoolMetrics
@@ -177,15 +181,22 @@ class App:
             *_native_routes(self.sidecar),
             *records_router(endpoint).routes,
             *(route for d in dialects for route in d.routes),
+            *problem_routes(),
         ]
         if settings.console:
             routes += console_routes()
         models: list[type[BaseModel]] = [ProblemAnswer, *(d.error_model for d in dialects)]
         self.api: Final = _make_api(
-            routes, models, dialects, error_formats, self.sidecar.retry_after, self._lifespan
+            routes,
+            models,
+            dialects,
+            error_formats,
+            self.sidecar.retry_after,
+            self.sidecar.failed,
+            self._lifespan,
         )
         lookups, table, http = self.sidecar.lookups, self.sidecar.table, self.sidecar.http
-        parked = ParkedLookups(Observed(self.api, http), lookups, lookups.is_ready, http)
+        parked = ParkedLookups(Observed(self.api, http), lookups, lookups.is_ready, http, self.sidecar.failed)
         leaders = ReadyLeaders(parked, table, self.sidecar.producer, self.sidecar.admission, http)
         inner = _produce_endpoint(leaders, self.sidecar)
         in_traces = self.traces.around(inner, self.sidecar.config.client_id, _route_in_front)
@@ -208,6 +219,7 @@ class App:
             open_paths=frozenset(
                 {
                     *(OPEN_PATHS if settings.console else ()),
+                    *PROBLEM_PATHS,
                     *(path for d in dialects for path in d.open_paths),
                 }
             ),
@@ -316,6 +328,7 @@ def _produce_endpoint(app: ASGIApp, sidecar: Sidecar) -> ProduceEndpoint:
         limits=sidecar.limits,
         metrics=sidecar.http,
         retry_after=sidecar.retry_after,
+        failed=sidecar.failed,
         spooled=None if sidecar.spool is None else _make_spooled(sidecar, sidecar.spool),
     )
 
@@ -392,7 +405,8 @@ def _route_in_front(scope: Scope) -> str | None:
         path = scope.get("raw_path") or b""
         if path == LEADERS.encode():
             return LEADERS
-        return ROUTE if topic_of_path(path) is not None else None
+        topic = topic_of_path(path)
+        return None if topic is None else MANY_ROUTE if topic == OWN_TOPICS else ROUTE
     return parked_route(scope) if scope["method"] == "GET" else None
 
 
@@ -411,7 +425,12 @@ def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
     )
     routers = (
         MetadataRoutes(
-            producer=producer, lookups=lookups, table=table, listing=sidecar.listing, slices=sidecar.slices
+            producer=producer,
+            lookups=lookups,
+            table=table,
+            listing=sidecar.listing,
+            offsets=sidecar.offsets,
+            slices=sidecar.slices,
         ),
         LeadersRoute(
             producer=producer,
@@ -443,6 +462,7 @@ def _make_api(
     dialects: Sequence[Dialect],
     error_formats: ErrorFormats,
     retry_after: RetryAfter,
+    failed: FailedRequests,
     lifespan: Any,
 ) -> FastAPI:
     api = FastAPI(
@@ -459,7 +479,7 @@ def _make_api(
         # again at the first request, which costs as much as the rest of a start.
         routes=list(routes),
     )
-    answer_errors(api, error_formats, retry_after)
+    answer_errors(api, error_formats, retry_after, failed)
     make_document = api.openapi
 
     def document() -> dict[str, Any]:

@@ -24,6 +24,7 @@ from client_core import Clock, Ticket
 from service.base.fast_metrics import Counter
 from service.produce.produce_answers import Answer, answer_of_problem
 from service.wire.errors import Problem, refused
+from service.wire.reasons import KEY_REUSED
 
 _PLACE: Final = "Idempotency-Key"
 
@@ -42,7 +43,7 @@ REPLAYED: Final = (b"pilotfish-replayed", b"true")
 
 
 class Name(NamedTuple):
-    """A key with its caller and topic."""
+    """A key with its caller and topic; the topic is empty if each record names its own."""
 
     caller: str
     topic: str
@@ -155,8 +156,9 @@ class IdempotencyKeys:
         self._forget_expired()
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.digest != digest:
-            detail = f"key {name.key!r} was used for another request to topic {name.topic}; use a new key"
-            raise refused(422, detail, place=_PLACE)
+            where = f"topic {name.topic}" if name.topic else "/v1/records"
+            detail = f"key {name.key!r} was used for another request to {where}; use a new key"
+            raise refused(422, detail, place=_PLACE, reason=KEY_REUSED)
         return attempt
 
     def begin(self, name: Name, digest: bytes, records: int) -> Attempt:

@@ -24,7 +24,8 @@ from service.admission.admission_control import Permit
 from service.base.fast_metrics import Counter
 from service.produce.body_threads import FEW_RECORDS, BodyThreads
 from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
-from service.produce.produce_answers import Answer, answer_of, answer_of_problem
+from service.produce.many_topics import OWN_TOPICS
+from service.produce.produce_answers import Answer, answer_of, answer_of_problem, answer_of_topics
 from service.produce.produce_forms import Form
 from service.produce.producing import Checked, Producing, RecordOutcome, Times
 from service.wire.asgi import Receive
@@ -152,7 +153,9 @@ class Once:
     def _outcome(self, topic: str, records: Sequence[ProducerRecord], result: Result) -> _Outcome:
         outcomes = self._producing.outcomes(records, result)
         return _Outcome(
-            answer_of(topic, outcomes, self._acknowledged),
+            answer_of_topics(records, outcomes, self._acknowledged)
+            if topic == OWN_TOPICS
+            else answer_of(topic, outcomes, self._acknowledged),
             written=any(not isinstance(one, Problem) or _is_unknown(one) for one in outcomes),
             is_unknown=any(_is_unknown(one) for one in outcomes),
         )

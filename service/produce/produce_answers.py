@@ -7,15 +7,16 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from client_core import AcknowledgedRun, RecordMetadata
+from client_core import AcknowledgedRun, ProducerRecord, RecordMetadata
 from service.produce.producing import RecordOutcome
 from service.wire.asgi import HeaderPairs
+from service.wire.content_coding import vary_of
 from service.wire.errors import PROBLEM_TYPE, Problem, error_item, gravest
 
 _JSON: Final = (b"content-type", b"application/json")
@@ -27,12 +28,13 @@ _AT_ONCE: Final = 5_000
 
 
 class Answer(NamedTuple):
-    """A whole response, and its outcome for the metrics."""
+    """A whole response, and its outcome for the metrics; `problem` is that of a failed request."""
 
     status: int
     headers: HeaderPairs
     body: bytes
     outcome: str
+    problem: Problem | None = None
 
 
 def answer_of(topic: str, outcomes: Sequence[RecordOutcome], acknowledged: int) -> Answer:
@@ -44,16 +46,38 @@ def answer_of(topic: str, outcomes: Sequence[RecordOutcome], acknowledged: int) 
     items = _items(outcomes)
     if len(problems) == len(outcomes):
         return answer_of_problem(in_common(problems, items))
-    results = b",".join([msgspec.json.encode(items[at : at + _AT_ONCE])[1:-1] for at in _starts(len(items))])
-    body = b'{"topic":"%s","results":[%s]}' % (topic.encode(), results)
+    body = b'{"topic":"%s","results":[%s]}' % (topic.encode(), _encoded(items))
     headers = [*_headers(_JSON, body), (b"pilotfish-failed-records", b"%d" % len(problems))]
     return Answer(207, headers, body, "partial")
 
 
-def _items(outcomes: Sequence[RecordOutcome]) -> list[object]:
+def answer_of_topics(
+    records: Sequence[ProducerRecord], outcomes: Sequence[RecordOutcome], acknowledged: int
+) -> Answer:
+    """Returns the answer to a request whose records name their topics: each item has its topic."""
+    items = _items(outcomes)
+    with_topics: list[object] = [
+        {"topic": record.topic, **item} for record, item in zip(records, items, strict=True)
+    ]
+    problems = [one for one in outcomes if isinstance(one, Problem)]
+    if len(problems) == len(outcomes):
+        return answer_of_problem(in_common(problems, with_topics))
+    body = b'{"results":[%s]}' % _encoded(with_topics)
+    if not problems:
+        return Answer(acknowledged, _headers(_JSON, body), body, "success")
+    headers = [*_headers(_JSON, body), (b"pilotfish-failed-records", b"%d" % len(problems))]
+    return Answer(207, headers, body, "partial")
+
+
+def _encoded(items: Sequence[object]) -> bytes:
+    """Returns the items as JSON, without brackets."""
+    return b",".join([msgspec.json.encode(items[at : at + _AT_ONCE])[1:-1] for at in _starts(len(items))])
+
+
+def _items(outcomes: Sequence[RecordOutcome]) -> list[Mapping[str, object]]:
     """Returns each record's item. Records with the same Problem share one item."""
-    of_problem: dict[int, object] = {}
-    items: list[object] = []
+    of_problem: dict[int, Mapping[str, object]] = {}
+    items: list[Mapping[str, object]] = []
     for one in outcomes:
         if isinstance(one, Problem):
             item = of_problem.get(id(one))
@@ -98,10 +122,11 @@ def json_answer(status: int, body: bytes) -> Answer:
 def answer_of_problem(problem: Problem) -> Answer:
     """Returns the answer if nothing was acknowledged."""
     body = problem.body()
-    return Answer(problem.status, _headers(_PROBLEM, body) + problem.all_headers(), body, "error")
+    headers = _headers(_PROBLEM, body) + problem.all_headers()
+    return Answer(problem.status, headers, body, "error", replace(problem, results=None))
 
 
-def in_common(problems: Sequence[Problem], items: list[object]) -> Problem:
+def in_common(problems: Sequence[Problem], items: Sequence[object]) -> Problem:
     """Returns the one problem of a request of which nothing was acknowledged.
 
     If any outcome is unknown, the status is not 503, which would say that nothing was sent.
@@ -111,7 +136,7 @@ def in_common(problems: Sequence[Problem], items: list[object]) -> Problem:
     if status == 503 and unknown:
         problems, status = unknown, gravest(problem.status for problem in unknown)
     chosen = next(problem for problem in problems if problem.status == status)
-    return replace(chosen, written="unknown" if unknown else "no", results=items)
+    return replace(chosen, written="unknown" if unknown else "no", results=list(items))
 
 
 def receipt_item(receipt: RecordMetadata) -> dict[str, int | None]:
@@ -152,4 +177,4 @@ def _json(offset: int | None) -> int | str:
 
 
 def _headers(content_type: tuple[bytes, bytes], body: bytes) -> HeaderPairs:
-    return [content_type, (b"content-length", b"%d" % len(body))]
+    return [content_type, (b"content-length", b"%d" % len(body)), *vary_of(len(body))]

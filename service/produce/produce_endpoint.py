@@ -1,4 +1,4 @@
-"""Serves POST /v1/topics/{topic}/records as plain ASGI: read, parse, submit, wait, answer.
+"""Serves POST /v1/topics/{topic}/records and /v1/records as plain ASGI: read, parse, submit, wait, answer.
 
     application/json            many records, answered as a whole   produce_forms.py, records_codec.py
     application/octet-stream    one record, answered likewise       produce_forms.py
@@ -29,9 +29,16 @@ from service.admission.guards import BodyTooLargeError
 from service.observe.http_metrics import RouteCounters, TimedProduce
 from service.produce.body_threads import FEW_RECORDS, let_go
 from service.produce.idempotency import Name, key_of
+from service.produce.many_topics import OWN_TOPICS
 from service.produce.ndjson import JSON_HEADER, NdjsonProduce, is_ndjson
 from service.produce.once import Once
-from service.produce.produce_answers import Answer, answer_of, answer_of_problem, answer_of_runs
+from service.produce.produce_answers import (
+    Answer,
+    answer_of,
+    answer_of_problem,
+    answer_of_runs,
+    answer_of_topics,
+)
 from service.produce.produce_forms import form_of
 from service.wire.asgi import ASGIApp, Receive, Scope, Send, answer_at_once, header, header_values, respond
 from service.wire.errors import WHOLE_BODY, Problem, ProblemError, problem_of_body, problem_of_bug, refused
@@ -41,6 +48,7 @@ from service.wire.waiting import CALLER_GONE, CallerGoneError
 
 if TYPE_CHECKING:
     from service.admission.admission_control import AdmissionControl, RetryAfter
+    from service.admission.failed_requests import FailedRequests
     from service.observe.http_metrics import HttpMetrics
     from service.produce.body_threads import BodyThreads
     from service.produce.idempotency import IdempotencyKeys
@@ -52,7 +60,10 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 ROUTE: Final = "/v1/topics/{topic}/records"
+#: Each record names its topic (many_topics.py).
+MANY_ROUTE: Final = "/v1/records"
 
+_MANY_PATH: Final = MANY_ROUTE.encode()
 _BEFORE: Final = b"/v1/topics/"
 _AFTER: Final = b"/records"
 
@@ -72,6 +83,7 @@ class ProduceEndpoint:
         limits: BodyLimits,
         metrics: HttpMetrics,
         retry_after: RetryAfter,
+        failed: FailedRequests,
         spooled: SpooledProduce | None = None,
     ) -> None:
         """`spooled` serves `delivery=spool`; None if there is no spool."""
@@ -84,10 +96,11 @@ class ProduceEndpoint:
         self._body_threads = body_threads
         self._metrics = metrics
         self._retry_after = retry_after
+        self._failed = failed
         self._once = Once(producing, keys, self._clock, self._acknowledged, metrics.replays, body_threads)
         self._spooled = spooled
         self._ndjson = NdjsonProduce(producing, streams, body_threads)
-        self._counters_by_route: dict[int, RouteCounters] = {}
+        self._counters_by_route: dict[tuple[int, str], RouteCounters] = {}
         for status in (429, 503):  # series that an alert uses must begin at 0
             self._route_counters(status)
 
@@ -98,7 +111,7 @@ class ProduceEndpoint:
         if topic is None:
             return self._app(scope, receive, send)
         # The usual content type is found without a call.
-        is_stream = JSON_HEADER not in scope["headers"] and is_ndjson(scope)
+        is_stream = JSON_HEADER not in scope["headers"] and topic != OWN_TOPICS and is_ndjson(scope)
         return (self._stream if is_stream else self._serve)(topic, scope, receive, send)
 
     async def _serve(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,7 +127,8 @@ class ProduceEndpoint:
                     await respond(send, status, answer.headers, answer.body)
         finally:
             self._metrics.in_progress -= 1
-            counters = self._counters_by_route.get(status) or self._route_counters(status)
+            route = MANY_ROUTE if topic == OWN_TOPICS else ROUTE
+            counters = self._counters_by_route.get((status, route)) or self._route_counters(status, route)
             counters.add(perf_counter() - started, timed.traceparent)
 
     async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,6 +175,9 @@ class ProduceEndpoint:
                 _log.exception("a produce failed with an unexpected exception")
                 answer = answer_of_problem(problem_of_bug(written="unknown"))
             measured.outcome = answer.outcome
+            if answer.problem is not None:
+                route = MANY_ROUTE if topic == OWN_TOPICS else ROUTE
+                self._failed.add(scope, route, topic or None, answer.problem)
             return answer
 
     # -- serving a request -----------------------------------------------------------------------------------
@@ -200,19 +217,23 @@ class ProduceEndpoint:
         runs = result.acknowledged_runs() if isinstance(result, ProduceResult) else None
         if runs is not None:
             return answer_of_runs(topic, runs, self._acknowledged)
+        if topic == OWN_TOPICS:
+            return answer_of_topics(records, self._producing.outcomes(records, result), self._acknowledged)
         return answer_of(topic, self._producing.outcomes(records, result), self._acknowledged)
 
-    def _route_counters(self, status: int) -> RouteCounters:
-        route_counters = self._counters_by_route.get(status)
+    def _route_counters(self, status: int, route: str = ROUTE) -> RouteCounters:
+        route_counters = self._counters_by_route.get((status, route))
         if route_counters is None:
-            route_counters = self._counters_by_route[status] = self._metrics.route_counters(
-                "POST", ROUTE, status
+            route_counters = self._counters_by_route[status, route] = self._metrics.route_counters(
+                "POST", route, status
             )
         return route_counters
 
 
 def topic_of_path(raw_path: bytes) -> str | None:
-    """Returns the topic of a produce path in its plain spelling; None for any other path."""
+    """Returns the topic of a produce path in its plain spelling, or OWN_TOPICS; None for any other path."""
+    if raw_path == _MANY_PATH:
+        return OWN_TOPICS
     if not raw_path.startswith(_BEFORE) or not raw_path.endswith(_AFTER):
         return None
     name = raw_path[len(_BEFORE) : -len(_AFTER)]

@@ -18,10 +18,13 @@ standard and padded. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from client_core import ProducerRecord
+from service.admission.caller import Caller, caller_of
+from service.produce.many_topics import OWN_TOPICS, check_topics
 from service.produce.producing import Times
 from service.produce.records_codec import MAX_TIMESTAMP_MS, parse_records
 from service.wire.asgi import Scope, header, header_values
@@ -173,8 +176,9 @@ def _number(given: Mapping[str, str], name: str, greatest: int, of_what: str = "
 class Form(NamedTuple):
     """How the body of one request is read.
 
-    `parse` returns the records or raises BodyError; any thread. `meaning` is what distinguishes the request
-    besides topic, body and times (for Idempotency-Key). `spooled`: the records go to the spool.
+    `parse` returns the records or raises BodyError or ProblemError; any thread. `meaning` is what
+    distinguishes the request besides topic, body and times (for Idempotency-Key). `spooled`: the records go
+    to the spool.
     """
 
     times: Times
@@ -190,17 +194,24 @@ def form_of(topic: str, scope: Scope, defaults: Times, limits: BodyLimits) -> Fo
     query: bytes = scope["query_string"]
     if content_type != JSON:
         media_type = media_type_of(content_type)
-        if media_type == OCTET_STREAM:
+        if media_type == OCTET_STREAM and topic != OWN_TOPICS:
             check_encoding(encoding)
             return _octet_stream(topic, scope, defaults)
-        if media_type != JSON:
+        if media_type != JSON and topic != OWN_TOPICS:
             raise refused(415, f"must be one of {_FORMS}", place="Content-Type")
     if content_type != JSON or encoding is not None:
         check_media_type(content_type, encoding)
     given = parameters(query, (DELIVERY,)) if query else {}
     times = times_of(given, defaults) if given else defaults
-    form = Form(times, lambda body: parse_records(topic, body, limits), JSON)
+    form = Form(times, partial(_parsed, topic, caller_of(scope), limits), JSON)
     return _to_the_spool(form) if given and is_spooled(given) else form
+
+
+def _parsed(topic: str, caller: Caller, limits: BodyLimits, body: bytes) -> list[ProducerRecord]:
+    records = parse_records(topic, body, limits)
+    if topic == OWN_TOPICS:
+        check_topics(records, caller)
+    return records
 
 
 def _octet_stream(topic: str, scope: Scope, defaults: Times) -> Form:

@@ -11,7 +11,7 @@ dialects whether or not they have. Event loop only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -39,8 +39,18 @@ from service.lookup.unknown_topics import UnknownTopics
 from service.observe.http_metrics import produce_outcome
 from service.observe.request_trace import REQUEST_TRACE, ProduceSpan
 from service.produce.body_threads import FEW_RECORDS, BodyThreads, let_go
+from service.produce.many_topics import (
+    OWN_TOPICS,
+    Group,
+    JoinedResult,
+    check_group,
+    grouped,
+    in_order,
+    submit_groups,
+)
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError, problem_of, problem_of_failure
+from service.wire.reasons import UNKNOWN_PARTITION
 from service.wire.waiting import refusal_of, wait_for_result
 
 _T = TypeVar("_T")
@@ -67,11 +77,13 @@ def _nothing_to_forget() -> None:
 class Checked(NamedTuple):
     """Records as they will be sent, with the headers of their trace, and their span.
 
-    Only an ended span is exported. So records that are checked and never submitted leave no span.
+    Only an ended span is exported. So records that are checked and never submitted leave no span. `parts`:
+    the same by topic, for a request whose records name their topics (`OWN_TOPICS`).
     """
 
     records: Sequence[ProducerRecord]
     span: ProduceSpan | None
+    parts: Sequence[tuple[Group, Checked]] = ()
 
 
 class Times(NamedTuple):
@@ -119,6 +131,8 @@ class Producing:
 
     def check(self, topic: str, caller: Caller) -> None:
         """Raises ProblemError for an invalid topic name (400), or one that the caller may not use (403)."""
+        if topic == OWN_TOPICS:
+            return  # known once the body is read
         fault = fault_of_topic_name(topic)
         if fault is not None:
             raise ProblemError(problem_of(InvalidTopicError(fault)))
@@ -145,20 +159,32 @@ class Producing:
     ) -> Checked | None:
         """Checks many records on a thread, and adds trace headers. None for few: `submit` does it.
 
-        The result is for `submit` or `launch`. Raises ProblemError for the first record that can't be sent.
+        Those of several topics are always checked: all of them before any is submitted. The result is for
+        `submit` or `launch`. Raises ProblemError for the first record that can't be sent.
         """
-        if len(records) <= FEW_RECORDS:
+        if len(records) <= FEW_RECORDS and topic != OWN_TOPICS:
             return None
 
         def check() -> Checked:
+            if topic == OWN_TOPICS:
+                return Checked(records, None, self._checked_parts(records))
             begun = _begun(topic, records, in_envelopes=in_envelopes)
             self._producer.check(topic, begun.records)
             return begun
 
         try:
-            return await self._body_threads.do(check)
+            return check() if len(records) <= FEW_RECORDS else await self._body_threads.do(check)
         except KafkaError as e:
             raise ProblemError(refusal_of(e)) from e
+
+    def _checked_parts(self, records: Sequence[ProducerRecord]) -> list[tuple[Group, Checked]]:
+        """Returns the records by topic. Raises KafkaError for one that can't be sent."""
+        parts: list[tuple[Group, Checked]] = []
+        for group in grouped(records):
+            begun = _begun(group.topic, group.records, in_envelopes=False)
+            check_group(self._producer, group, begun.records)
+            parts.append((group, begun))
+        return parts
 
     async def answered(
         self,
@@ -198,9 +224,9 @@ class Producing:
         accepted, CallerGoneError if the caller leaves. `receive` must have returned the whole body.
         """
         checked = None
-        if len(records) > FEW_RECORDS:
+        if len(records) > FEW_RECORDS or topic == OWN_TOPICS:
             checked = await self.check_many(topic, records, in_envelopes=in_envelopes)
-        forget = self._count_if_unknown(topic, since_ms, permit.caller)
+        forget = self._count_unknown(_topics_of(topic, checked), since_ms, permit.caller)
         try:
             return await wait_for_result(
                 lambda done: self.submit(
@@ -236,7 +262,23 @@ class Producing:
         `settled` is called with the final outcomes when the client holds none of them any more. `checked`:
         the result of `check_many`. Raises KafkaError or IllegalStateError if the client accepts none.
         """
-        records, span = checked or _begun(topic, records, in_envelopes=in_envelopes)
+        if checked is not None and checked.parts:
+            of_parts = {group.topic: part for group, part in checked.parts}
+
+            def submit_one(group: Group, share: Permit, done: Done, settled: Done) -> Ticket:
+                return self.submit(
+                    group.topic,
+                    group.records,
+                    times,
+                    since_ms=since_ms,
+                    permit=share,
+                    done=done,
+                    settled=settled,
+                    checked=of_parts[group.topic],
+                )
+
+            return submit_groups([group for group, _ in checked.parts], submit_one, permit, done, settled)
+        records, span, _ = checked or _begun(topic, records, in_envelopes=in_envelopes)
 
         def released(result: Result) -> None:
             self._retry_after.settled(result, permit.bytes)
@@ -258,7 +300,7 @@ class Producing:
                 create=self._create,
                 missing_deadline_ms=self._missing_deadline_ms(times),
                 checked=checked is not None,
-                in_chunks=checked is not None
+                in_chunks=len(records) > FEW_RECORDS
                 or (permit.bytes > _LONG_KEYS_BYTES and _has_long_keys(records)),
             )
         except (KafkaError, IllegalStateError) as e:
@@ -287,7 +329,7 @@ class Producing:
 
         Raises what `submit` raises, and ProblemError (429) if there are too many unknown topics.
         """
-        forget = self._count_if_unknown(topic, since_ms, permit.caller)
+        forget = self._count_unknown(_topics_of(topic, checked), since_ms, permit.caller)
 
         def ended(result: Result) -> None:
             forget()
@@ -308,18 +350,32 @@ class Producing:
             forget()
             raise
 
-    def _count_if_unknown(self, topic: str, since_ms: int, caller: Caller) -> Callable[[], None]:
-        """Counts an unknown topic until the returned function is called.
+    def _count_unknown(self, topics: Iterable[str], since_ms: int, caller: Caller) -> Callable[[], None]:
+        """Counts unknown topics until the returned function is called.
 
-        Raises ProblemError (429) if there are too many.
+        Raises ProblemError (429) if there are too many; then none is counted.
         """
-        if topic in self._producer.cache.topics:
-            return _nothing_to_forget
-        self._unknown.begin(topic, since_ms, caller)
-        return partial(self._unknown.end, topic)
+        known = self._producer.cache.topics
+        begun: list[str] = []
+        for topic in topics:
+            if topic in known:
+                continue
+            try:
+                self._unknown.begin(topic, since_ms, caller)
+            except ProblemError:
+                self._forget(begun)
+                raise
+            begun.append(topic)
+        return partial(self._forget, begun) if begun else _nothing_to_forget
+
+    def _forget(self, begun: Iterable[str]) -> None:
+        for topic in begun:
+            self._unknown.end(topic)
 
     def outcomes(self, records: Sequence[ProducerRecord], result: Result) -> Sequence[RecordOutcome]:
         """Returns one receipt or Problem per record, in order."""
+        if isinstance(result, JoinedResult):
+            return in_order((group, self.outcomes(group.records, part)) for group, part in result.parts)
         outcomes = result.outcomes
         if result.error is not None and not outcomes:
             return [replace(problem_of(result.error), written="unknown")] * len(records)
@@ -349,6 +405,11 @@ class Producing:
         return of_records
 
 
+def _topics_of(topic: str, checked: Checked | None) -> Iterable[str]:
+    """Returns the topics of a request."""
+    return (topic,) if checked is None or not checked.parts else [group.topic for group, _ in checked.parts]
+
+
 def _begun(topic: str, records: Sequence[ProducerRecord], *, in_envelopes: bool) -> Checked:
     trace = REQUEST_TRACE.get()
     if trace is None:
@@ -366,5 +427,7 @@ def _problem(failure: RecordFailure, *, is_missing: bool) -> Problem:
     problem = problem_of_failure(failure)
     if failure.phase is Phase.METADATA and is_missing:
         missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-        return replace(problem, status=404, kafka_error=missing.name, code=missing.code)
+        return replace(
+            problem, status=404, kafka_error=missing.name, code=missing.code, reason=UNKNOWN_PARTITION
+        )
     return problem

@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from client_core import EncodedHeaders, Headers, ProducerRecord
+from service.produce.many_topics import OWN_TOPICS
 from service.produce.record_list import LEAST_BYTES, RecordList
 from service.wire.json_parts import LARGE_BYTES, NO_LIMITS, BodyLimits, items_of
 from service.wire.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
@@ -53,15 +54,38 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     headers: Raw | UnsetType = UNSET
 
 
+class _TopicRecord(_Record, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A record that names its topic."""
+
+    topic: Raw
+
+
 class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: list[_Record]
     key_format: Raw | UnsetType = UNSET
     value_format: Raw | UnsetType = UNSET
 
 
-_BODY: Final = msgspec.json.Decoder(_Body)
+class _TopicsBody(_Body, forbid_unknown_fields=True, gc=False):
+    records: list[_TopicRecord]  # type: ignore[assignment]
+
+
+class _Decoders(NamedTuple):
+    """The decoders of one kind of body."""
+
+    body: msgspec.json.Decoder[Any]
+    items: msgspec.json.Decoder[Any]
+    faults: RecordList
+
+    @classmethod
+    def of(cls, body: type[_Body], record: type[_Record]) -> _Decoders:
+        one = msgspec.json.Decoder(record)
+        return cls(msgspec.json.Decoder(body), msgspec.json.Decoder(list[record]), RecordList(one.decode))  # type: ignore[valid-type]
+
+
 _RECORD: Final = msgspec.json.Decoder(_Record)
-_ITEMS: Final = msgspec.json.Decoder(list[_Record])
+_OF_TOPIC: Final = _Decoders.of(_Body, _Record)
+_OF_TOPICS: Final = _Decoders.of(_TopicsBody, _TopicRecord)
 _HEADERS: Final = msgspec.json.Decoder(list[_Header])
 _STRING: Final = msgspec.json.Decoder(str)
 
@@ -69,6 +93,7 @@ _STRING: Final = msgspec.json.Decoder(str)
 # the opening brace for the first one. The closing brace is added once.
 _VALUE: Final = len('{"value":')
 _KEY: Final = len(',"key":')
+_TOPIC: Final = len(',"topic":')
 _PARTITION: Final = len(',"partition":')
 _TIMESTAMP: Final = len(',"timestamp":')
 _HEADERS_MEMBER: Final = len(',"headers":')
@@ -88,17 +113,19 @@ Decode = Callable[[bytes], bytes | None]
 #: Makes a record of its six members without the Python call of `ProducerRecord(…)`.
 _make_record: Final = partial(tuple.__new__, ProducerRecord)
 
-_LIST: Final = RecordList(_RECORD.decode)
-
 
 def parse_records(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> list[ProducerRecord]:
-    """Returns the records of a produce body, in order. Raises BodyError with the place of the first fault."""
+    """Returns the records of a produce body, in order. Raises BodyError with the place of the first fault.
+
+    With OWN_TOPICS in place of a topic, each record has a member `topic`, which is not checked here.
+    """
+    decoders = _OF_TOPICS if topic == OWN_TOPICS else _OF_TOPIC
     if len(body) > LARGE_BYTES:
-        return _parse_parts(topic, body, limits)
+        return _parse_parts(topic, body, limits, decoders)
     text = compact(body)
     if len(text) >= LEAST_BYTES * limits.records:
-        _LIST.bound(text, limits.records)
-    envelope = _envelope(text)
+        decoders.faults.bound(text, limits.records)
+    envelope = _envelope(text, decoders)
     items = envelope.records
     if not items:
         raise BodyError(422, "records", "at least one record is needed")
@@ -110,10 +137,10 @@ def parse_records(topic: str, body: bytes, limits: BodyLimits = NO_LIMITS) -> li
     return records
 
 
-def _parse_parts(topic: str, body: bytes, limits: BodyLimits) -> list[ProducerRecord]:
+def _parse_parts(topic: str, body: bytes, limits: BodyLimits, decoders: _Decoders) -> list[ProducerRecord]:
     """Parses a large body as `parse_records` does, but part by part, so that each parser call is short."""
-    around, parts = _LIST.split(body, limits)
-    envelope = _envelope(around)
+    around, parts = decoders.faults.split(body, limits)
+    envelope = _envelope(around, decoders)
     if not parts:
         raise BodyError(422, "records", "at least one record is needed")
     decode_key, decode_value, of_formats = _formats(envelope)
@@ -122,19 +149,20 @@ def _parse_parts(topic: str, body: bytes, limits: BodyLimits) -> list[ProducerRe
     records: list[ProducerRecord] = []
     for part in parts:
         first = len(records)
-        items = _LIST.decode_part(_ITEMS, part, first, limits)
+        items = decoders.faults.decode_part(decoders.items, part, first, limits)
         some, understood = _records(topic, items, decode_key, decode_value, part, len(_BRACKETS), first)
         if understood != len(part):
-            _LIST.refuse_unfit_part(part, first)
+            decoders.faults.refuse_unfit_part(part, first)
         records += some
     return records
 
 
-def _envelope(text: bytes) -> _Body:
+def _envelope(text: bytes, decoders: _Decoders) -> _Body:
     try:
-        return _BODY.decode(text)
+        envelope: _Body = decoders.body.decode(text)
+        return envelope
     except msgspec.ValidationError as e:
-        raise _LIST.fault(text, e) from e
+        raise decoders.faults.fault(text, e) from e
 
 
 def _formats(envelope: _Body) -> tuple[Decode, Decode, int]:
@@ -199,7 +227,7 @@ def _records(
 
     `around` is the number of bytes around the records and their commas.
     """
-    if decode_value is bytes_of_text:
+    if decode_value is bytes_of_text and topic != OWN_TOPICS:
         plain = _of_plain_texts(topic, items, text, around)
         if plain is not None:
             return plain, len(text)
@@ -241,6 +269,11 @@ def _one_by_one(
         for index, item in enumerate(items, first):
             key = partition = timestamp = None
             headers: Headers = ()
+            if isinstance(item, _TopicRecord):
+                member = "topic"
+                raw = bytes(item.topic)
+                understood += _TOPIC + len(raw)
+                topic = _name_of(raw)
             member = "value"
             raw = bytes(item.value)
             understood += _VALUE + len(raw) + 1
@@ -269,6 +302,14 @@ def _one_by_one(
     except ValueError as e:
         raise BodyError(422, f"records[{index}].{member}", str(e)) from e
     return records, understood
+
+
+def _name_of(raw: bytes) -> str:
+    """Returns a topic's name from its JSON. Raises ValueError."""
+    name = bytes_of_text(raw) if raw.startswith(b'"') else None
+    if name is None:
+        raise ValueError("must be a string")
+    return name.decode()
 
 
 def _format(raw: Raw | UnsetType, name: str, default: Format) -> Format:

@@ -22,6 +22,7 @@ from service.base.producer_protocol import Producer
 from service.observe.request_trace import REQUEST_TRACE, marked
 from service.produce.body_threads import BodyThreads
 from service.produce.idempotency import REPLAYED, IdempotencyKeys, Name, digest_of
+from service.produce.many_topics import OWN_TOPICS, Group, check_group, grouped
 from service.produce.once import STAYS, outcome_of
 from service.produce.produce_answers import Answer, answer_of_problem, json_answer
 from service.produce.produce_forms import Form
@@ -29,6 +30,7 @@ from service.spool.spool import Spool
 from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError
+from service.wire.reasons import SHUTTING_DOWN, SPOOL, UNKNOWN_PARTITION
 from service.wire.waiting import refusal_of, wait_for_result
 
 #: When to retry: a full spool drains once Kafka is reachable; a faulty disk needs an operator.
@@ -138,30 +140,38 @@ class SpooledProduce:
 
     def _checked(self, topic: str, records: Sequence[ProducerRecord]) -> Sequence[ProducerRecord]:
         """Returns the records to spool. Raises ProblemError for a record that can never be sent."""
-        try:
-            self._producer.check(topic, records)
-        except KafkaError as e:
-            raise ProblemError(refusal_of(e)) from e
-        count = self._producer.cache.partition_count(topic)
-        if count is not None:
-            for index, record in enumerate(records):
-                if record.partition is not None and record.partition >= count:
-                    raise ProblemError(_no_partition(topic, index, record.partition, count))
+        whole = Group(topic, list(range(len(records))), list(records))
+        for group in grouped(records) if topic == OWN_TOPICS else (whole,):
+            self._check(group)
         trace = REQUEST_TRACE.get()
         if self._trace_headers and trace is not None and trace.context is not None:
             return marked(records, trace.context)
         return records
+
+    def _check(self, group: Group) -> None:
+        topic, indices, records = group
+        try:
+            check_group(self._producer, group, records)
+        except KafkaError as e:
+            raise ProblemError(refusal_of(e)) from e
+        count = self._producer.cache.partition_count(topic)
+        if count is not None:
+            for index, record in zip(indices, records, strict=True):
+                if record.partition is not None and record.partition >= count:
+                    raise ProblemError(_no_partition(topic, index, record.partition, count))
 
     def _submit(self, topic: str, records: Sequence[ProducerRecord], done: Callable[[Answer], None]) -> None:
         try:
             self._spool.submit(records, lambda outcomes: done(_answer_of(topic, outcomes)))
         except SpoolFullError as e:
             raise ProblemError(
-                Problem(503, str(e), retriable=True, written="no", headers=(_FULL_RETRY_AFTER,))
+                Problem(503, str(e), retriable=True, written="no", headers=(_FULL_RETRY_AFTER,), reason=SPOOL)
             ) from e
         except SpoolClosedError as e:
             raise ProblemError(
-                Problem(503, "the sidecar is shutting down", retriable=True, written="no")
+                Problem(
+                    503, "the sidecar is shutting down", retriable=True, written="no", reason=SHUTTING_DOWN
+                )
             ) from e
 
 
@@ -169,10 +179,17 @@ def _answer_of(topic: str, outcomes: Spooled | SpoolFault) -> Answer:
     if isinstance(outcomes, SpoolFault):
         headers = (_FAULT_RETRY_AFTER,)
         return answer_of_problem(
-            Problem(503, outcomes.detail, retriable=True, written=outcomes.written, headers=headers)
+            Problem(
+                503,
+                outcomes.detail,
+                retriable=True,
+                written=outcomes.written,
+                headers=headers,
+                reason=SPOOL,
+            )
         )
-    document = {
-        "topic": topic,
+    document: dict[str, object] = {} if topic == OWN_TOPICS else {"topic": topic}
+    document |= {
         "spooled": outcomes.records,
         "first_sequence": outcomes.first_sequence,
         "last_sequence": outcomes.first_sequence + outcomes.records - 1,
@@ -185,4 +202,12 @@ def _no_partition(topic: str, index: int, partition: int, count: int) -> Problem
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
     place = f"records[{index}].partition"
     detail = f"{place}: topic {topic} has {count} partitions, and no partition {partition}"
-    return Problem(404, detail, kafka_error=missing.name, code=missing.code, written="no", place=place)
+    return Problem(
+        404,
+        detail,
+        kafka_error=missing.name,
+        code=missing.code,
+        written="no",
+        place=place,
+        reason=UNKNOWN_PARTITION,
+    )

@@ -14,7 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from service.admission.admission_control import RetryAfter
+from service.admission.failed_requests import FailedRequests
 from service.admission.guards import BodyTooLargeError
+from service.observe.http_metrics import OTHER
 from service.wire.asgi import HeaderPairs, Scope
 from service.wire.errors import (
     WHOLE_BODY,
@@ -31,11 +33,15 @@ from service.wire.waiting import CALLER_GONE, CallerGoneError
 _log: Final = logging.getLogger(__name__)
 
 
-def answer_errors(api: FastAPI, error_formats: ErrorFormats, retry_after: RetryAfter) -> None:
-    """Registers handlers that answer the API's errors in these formats."""
+def answer_errors(
+    api: FastAPI, error_formats: ErrorFormats, retry_after: RetryAfter, failed: FailedRequests
+) -> None:
+    """Registers handlers that answer the API's errors in these formats, and keep them in `failed`."""
 
     def answered(request: Request, problem: Problem) -> Response:
         problem = retry_after.on(problem)
+        route = getattr(request.scope.get("route"), "path", OTHER)
+        failed.add(request.scope, route, request.path_params.get("topic"), problem)
         return of_refusal(error_formats.of(request.url.path)(problem), problem)
 
     async def on_problem(request: Request, error: Exception) -> Response:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from client_core import ProducerConfig
 from service.admission.admission_control import AdmissionControl, RetryAfter
 from service.admission.drain import Drain
+from service.admission.failed_requests import FailedRequests
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.lookup.ages import Ages
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import Lookups
+from service.lookup.offsets import OffsetsOfPartitions
 from service.lookup.topic_configs import ConfigsOfTopics
 from service.lookup.unknown_topics import UnknownTopics
 from service.observe.http_metrics import HttpMetrics
@@ -52,6 +54,7 @@ class Sidecar:
     lookups: Lookups
     listing: Listing
     configs: ConfigsOfTopics
+    offsets: OffsetsOfPartitions
     admission: AdmissionControl
     unknown: UnknownTopics
     producing: Producing
@@ -60,6 +63,7 @@ class Sidecar:
     http: HttpMetrics
     drain: Drain
     retry_after: RetryAfter
+    failed: FailedRequests
     feed: ChangeFeed
     status: StatusReport
     spool: Spool | None
@@ -85,7 +89,7 @@ def build_sidecar(
         settings.internal.unknown_topic_memory_ms, settings.internal.unknown_topics_per_second
     )
     http = HttpMetrics(exemplars=settings.exemplars)
-    drain, slices = Drain(), Slices()
+    drain, slices, failed = Drain(), Slices(), FailedRequests(producer.clock)
     retry_after = RetryAfter(producer.clock, admission, drain, config, settings)
     ages = Ages(
         producer,
@@ -126,6 +130,7 @@ def build_sidecar(
             max_age_ms=settings.internal.topic_configs_max_age_ms,
             wait_ms=settings.internal.topic_configs_wait_ms,
         ),
+        offsets=OffsetsOfPartitions(producer, lookups, admission, wait_ms=settings.internal.lookup_wait_ms),
         admission=admission,
         unknown=unknown,
         producing=producing,
@@ -134,6 +139,7 @@ def build_sidecar(
         http=http,
         drain=drain,
         retry_after=retry_after,
+        failed=failed,
         feed=feed,
         status=StatusReport(
             producer=producer,
@@ -145,6 +151,7 @@ def build_sidecar(
             http=http,
             drain=drain,
             watchers=lambda: feed.watchers,
+            failed=failed,
             spool=None if spool is None else spool.status,
         ),
         spool=spool,

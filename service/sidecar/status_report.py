@@ -16,6 +16,7 @@ from client_core import Backlog, BatchCount, NodeStatus, Phase, ProducerConfig, 
 from service.admission.admission_control import AdmissionControl
 from service.admission.caller import Caller
 from service.admission.drain import Drain
+from service.admission.failed_requests import FailedRequests
 from service.base.producer_protocol import Producer
 from service.observe.http_metrics import PRODUCE_OUTCOMES, HttpMetrics
 from service.observe.slowness.collector import Failure, LeaderMove, NodeSlowness, Observed, Slowness
@@ -50,6 +51,7 @@ class StatusReport:
     http: HttpMetrics
     drain: Drain
     watchers: Callable[[], int]
+    failed: FailedRequests
     spool: Callable[[Callable[[str], bool]], dict[str, Any]] | None
     #: The last shared body of each caller, and when it was built.
     _shared: dict[Caller, tuple[int, bytes]] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class StatusReport:
             "waits": _waits(backlog.topic_waits, may_read, now_ms),
             "produce": self._produce(observed, now_ms),
             "spool": None if self.spool is None else self.spool(may_read),
+            "failed_requests": list(self.failed.seen_by(caller)),
             "leader_changes": _leader_changes(observed.leader_moves, may_read),
         }
 

@@ -75,6 +75,11 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return by_name.get(name)
 
 
+def forget_headers(scope: Scope) -> None:
+    """Drops what `header` has kept. Call it after a change of the scope's headers."""
+    scope.pop(_BY_NAME, None)
+
+
 def base_of(scope: Scope) -> str:
     """Returns what absolute links to the sidecar begin with: the request's scheme and Host."""
     host = header(scope, b"host") or b"localhost"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -27,9 +26,12 @@ from client_core import (
     RecordFailure,
     RecordTooLargeError,
     SerializationError,
+    UnknownTopicOrPartitionError,
     Written,
 )
+from service.wire import reasons
 from service.wire.asgi import HeaderPairs
+from service.wire.reasons import Reason, reason_of
 from service.wire.strict_json import BodyError
 
 PROBLEM_TYPE: Final = b"application/problem+json"
@@ -63,6 +65,17 @@ STATUS_OF_CLASS: Final[Mapping[type[KafkaError], int]] = {
     SerializationError: 422,
 }
 
+
+class UnknownPartitionError(UnknownTopicOrPartitionError):
+    """The topic exists, and has no such partition."""
+
+
+#: The reason of errors that have no row in Kafka's table, or share one.
+_REASON_OF_CLASS: Final[Mapping[type[KafkaError], Reason]] = {
+    ProducerClosedError: reasons.SHUTTING_DOWN,
+    UnknownPartitionError: reasons.UNKNOWN_PARTITION,
+}
+
 #: When failures differ, the gravest status wins: an unknown outcome before a refusal, ours before the
 #: caller's.
 _GRAVEST_FIRST: Final = (504, 503, 500)
@@ -73,7 +86,10 @@ DEFAULT_RETRY_AFTER_S: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem document, not yet encoded. `headers` are response headers, not part of the document."""
+    """A problem document, not yet encoded. `headers` are response headers, not part of the document.
+
+    `reason` is set if it does not follow from the other members.
+    """
 
     status: int
     detail: str
@@ -87,12 +103,21 @@ class Problem:
     place: str | None = None
     results: list[object] | None = None
     headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+    reason: Reason | None = None
+
+    @property
+    def said_reason(self) -> Reason:
+        """Its reason: `type` and title of the document."""
+        if self.reason is not None and self.status in self.reason.statuses:
+            return self.reason
+        return reason_of(self.status, self.kafka_error, self.phase)
 
     def body(self) -> bytes:
         """Returns the problem as JSON, without the members that do not apply."""
+        reason = self.said_reason
         document: dict[str, object] = {
-            "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
+            "type": reason.uri,
+            "title": reason.title,
             "status": self.status,
             "detail": self.detail,
             "kafka_error": self.kafka_error,
@@ -184,6 +209,7 @@ def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int 
         waited_ms=waited_ms,
         cause=None if said.cause is None else cause_item(said.cause),
         place=place,
+        reason=_REASON_OF_CLASS.get(type(said)),
     )
 
 
@@ -205,12 +231,13 @@ def problem_of_failure(failure: RecordFailure) -> Problem:
 def error_item(problem: Problem) -> dict[str, Any]:
     """Returns the `{"error": …}` item of one failed record or look-up, within a list of results."""
     item: dict[str, Any] = {
+        "type": problem.said_reason.uri,
         "kafka_error": problem.kafka_error,
         "code": problem.code,
         "message": problem.detail,
         "retriable": problem.retriable,
     }
-    for name in ("written", "phase", "waited_ms", "cause"):
+    for name in ("written", "phase", "waited_ms", "cause", "place"):
         value = getattr(problem, name)
         if value is not None:
             item[name] = value
@@ -231,10 +258,13 @@ def refused(
     *headers: tuple[bytes, bytes],
     place: str | None = None,
     retriable: bool = False,
+    reason: Reason | None = None,
 ) -> ProblemError:
     """Returns a refusal by the sidecar itself, before Kafka is involved. The detail starts with `place`."""
     said = detail if place is None else f"{place}: {detail}"
-    return ProblemError(Problem(status, said, retriable=retriable, place=place, headers=headers))
+    return ProblemError(
+        Problem(status, said, retriable=retriable, place=place, headers=headers, reason=reason)
+    )
 
 
 def out_of_memory() -> ProblemError:

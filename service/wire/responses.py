@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 from fastapi import Request, Response
 
 from service.wire.asgi import HeaderPairs, Scope, header_values
+from service.wire.content_coding import vary_of
 from service.wire.errors import PROBLEM_TYPE, Problem, Refusal
 from service.wire.freshness import CACHE_CONTROL, etag_of, matches
 from service.wire.long_answers import LongAnswer, LongBody
@@ -155,9 +156,9 @@ def of_chunks(headers: HeaderPairs, chunks: Sequence[bytes]) -> Response:
     return _plain(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
 
 
-def of_json(body: bytes) -> Response:
+def of_json(body: bytes, media_type: bytes = JSON) -> Response:
     """Returns an uncacheable JSON answer: no ETag, no age."""
-    return _plain(200, [*_head(JSON, body), (b"cache-control", b"no-store")], body)
+    return _plain(200, [*_head(media_type, body), (b"cache-control", b"no-store")], body)
 
 
 def of_refusal(refusal: Refusal, problem: Problem) -> Response:
@@ -176,7 +177,7 @@ def _head(media_type: bytes, body: bytes) -> HeaderPairs:
 
 
 def _head_of(media_type: bytes, length: int) -> HeaderPairs:
-    return [(b"content-type", media_type), (b"content-length", b"%d" % length)]
+    return [(b"content-type", media_type), (b"content-length", b"%d" % length), *vary_of(length)]
 
 
 def _plain(status: int, headers: HeaderPairs, body: bytes) -> Response:

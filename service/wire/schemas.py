@@ -104,6 +104,7 @@ class CauseOfTimeout(BaseModel):
 
 
 class ItemError(BaseModel):
+    type: str = Field("about:blank", description="The reason, as in a problem.")
     kafka_error: str | None
     code: int | None
     message: str
@@ -112,6 +113,7 @@ class ItemError(BaseModel):
     phase: Literal["metadata", "buffer", "delivery"] | None = None
     waited_ms: int | None = None
     cause: CauseOfTimeout | None = None
+    place: str | None = None
 
 
 class FailedItem(BaseModel):
@@ -121,6 +123,18 @@ class FailedItem(BaseModel):
 class ProduceAnswer(BaseModel):
     topic: str
     results: list[Receipt | FailedItem] = Field(description="One per record, in order.")
+
+
+class TopicReceipt(Receipt):
+    topic: str
+
+
+class TopicFailedItem(FailedItem):
+    topic: str
+
+
+class ManyAnswer(BaseModel):
+    results: list[TopicReceipt | TopicFailedItem] = Field(description="One per record, in order.")
 
 
 class ProblemAnswer(BaseModel):
@@ -138,4 +152,4 @@ class ProblemAnswer(BaseModel):
     waited_ms: int | None = None
     cause: CauseOfTimeout | None = None
     place: str | None = None
-    results: list[Receipt | FailedItem] | None = None
+    results: list[Receipt | FailedItem | TopicFailedItem] | None = None

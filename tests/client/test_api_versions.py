@@ -134,7 +134,8 @@ def test_versions_are_described_in_the_order_of_their_numbers() -> None:
         }
     )
     assert str(versions) == (
-        "(Produce(0): 10000 to 10001 [unusable: node too new], Metadata(3): 0 to 20 [usable: 13],"
+        "(Produce(0): 10000 to 10001 [unusable: node too new], ListOffsets(2): UNSUPPORTED,"
+        " Metadata(3): 0 to 20 [usable: 13],"
         " SaslHandshake(17): UNSUPPORTED, ApiVersions(18): 3 [usable: 3],"
         " CreateTopics(19): 0 to 1 [unusable: node too old], InitProducerId(22): UNSUPPORTED,"
         " DescribeConfigs(32): UNSUPPORTED, SaslAuthenticate(36): UNSUPPORTED,"

@@ -261,6 +261,9 @@ _PUBLISH: Final = ("Event", "EventByPut", "Events", "EventsByPut", "EventsAlpha"
 #: Answers that nothing here provokes: what would have to happen for them.
 UNPROVOKED: Final[Mapping[tuple[str, int], str]] = {
     ("lookUpLeaders", 503): "a body for which there is not enough memory",
+    ("getOffsets", 500): "a leader that refuses",
+    ("getOffsetsV2", 500): "a leader that refuses",
+    **{("produceToTopics", status): "another topic in the body" for status in (207, 404, 500, 504)},
     ("produceRecordsV3", 413): "more records than one body may have",
     ("produceStream", 503): _SHUTDOWN,
     ("putDaprLabel", 503): _SHUTDOWN,
@@ -305,7 +308,7 @@ def _call(operation: Mapping[str, Any], status: int, cluster_id: str) -> Call:
         arguments["topic"], change = INVALID, "as-it-is"
     if status == 412:
         arguments["min_version"] = "00000000-1"
-    if status == 202 and name in ("produceRecords", "produceBytes", "produceStream"):
+    if status == 202 and name in ("produceRecords", "produceBytes", "produceStream", "produceToTopics"):
         sidecar = "unacknowledged"
     if status == 204 and name.startswith("produceTo"):
         arguments["async"] = True

@@ -86,6 +86,9 @@ def test_a_test_record_is_written_as_it_was_typed(
     console.until(lambda: "Written: partition 3, offset 0" in console.text("send-result"))
     (record,) = shared_cluster.records(topic)
     assert (record.key, record.value) == ("k é".encode(), b'{"total":12.50,"id":90071992547409931}')
+    console.until(lambda: "keeps the offsets 0 to 0. 0 records came after it." in console.text("send-result"))
+    console.run("document.querySelector('#send-result a').click()")
+    console.until(lambda: console.text("detail-title") == f"Partitions of {topic}")
     console.until(lambda: re.search(r"^[1-9]\d* since the start", console.text("plot-rate"), re.MULTILINE))
 
 

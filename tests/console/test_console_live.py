@@ -100,6 +100,48 @@ def test_with_every_broker_gone_the_page_says_so_and_keeps_the_leaders(
     assert console.link == "Live"
 
 
+def test_a_link_opens_a_topic_or_what_a_broker_leads(
+    browser: Chrome, console: ConsolePage, sidecar: Sidecar
+) -> None:
+    browser.get("about:blank")
+    ConsolePage.opened(browser, f"{sidecar.api_url}/#topic=orders")
+    console.until(lambda: list(console.partitions) == ["0", "1", "2", "3", "4", "5"])
+    assert console.text("detail-title") == "Partitions of orders"
+    console.press("Close")
+    assert console.run("return location.hash") == ""
+    console.run("location.hash = '#broker=2'")
+    console.until(lambda: console.run("return document.getElementById('topic-leader').value") == "2")
+    assert list(console.topics) == ["orders"]
+    console.run("location.hash = '#broker=x'")
+    console.press("orders")
+    assert console.run("return location.hash") == "#topic=orders"
+    assert console.faults() == []
+
+
+def test_a_failed_request_is_listed_with_its_caller_phase_and_trace(
+    console: ConsolePage, sidecar: Sidecar
+) -> None:
+    assert console.text("failed-empty") != ""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    for _ in range(2):
+        answer = sidecar.api.post(
+            "/v1/topics/absent/records?max_block_ms=300",
+            json={"records": [{"value": 1}]},
+            headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"},
+        )
+        assert answer.status_code == 404
+    console.until(lambda: "2 times" in console.text("failed"))
+    listed = console.text("failed")
+    assert "POST /v1/topics/absent/records" in listed
+    assert "caller anyone" in listed
+    assert "Waited for metadata" in listed
+    assert f"Trace {trace}." in listed
+    link = console.run("return document.querySelector('#failed a').getAttribute('href')")
+    assert link == "/problems/unknown-topic"
+    assert "Unknown topic" in sidecar.api.get(link).text
+    assert console.faults() == []
+
+
 def test_before_any_broker_has_answered_the_page_says_why(browser: Chrome, tmp_path: Path) -> None:
     nobody = FakeCluster(1)  # never started: its address refuses
     with sidecar_over(nobody, tmp_path, warm_topics=()) as sidecar:

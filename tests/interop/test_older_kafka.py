@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core import ListingResult, MetadataResult, TopicConfigsResult
+from client_core import ListingResult, MetadataResult, OffsetsResult, TopicConfigsResult
 from tests.support.consumed_records import as_read, assert_same, records_of_all_kinds
 from tests.support.kafka_admin import KafkaAdmin, read_back
 from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, submit
@@ -60,10 +60,11 @@ def test_leaders_topics_and_configs_are_looked_up(kafka: OlderKafka) -> None:
         assert partition.leader is not None
         assert f"{partition.leader.host}:{partition.leader.port}" == kafka.bootstrap_servers
         deadline_ms = producer.clock.now_ms() + PATIENCE_MS
-        listed, described, missing = Outcome(), Outcome(), Outcome()
+        listed, described, missing, offsets = Outcome(), Outcome(), Outcome(), Outcome()
         producer.list_topics(deadline_ms=deadline_ms, done=listed)
         producer.describe_topic_configs("looked-up", deadline_ms=deadline_ms, done=described)
         producer.request_topics(["nobody-made-it"], deadline_ms=deadline_ms, done=missing)
+        producer.list_offsets("looked-up", 0, deadline_ms=deadline_ms, done=offsets)
         listing = listed.result(ListingResult).listing
         assert listing is not None
         assert "looked-up" in listing.topics
@@ -71,6 +72,8 @@ def test_leaders_topics_and_configs_are_looked_up(kafka: OlderKafka) -> None:
         assert configs is not None
         assert configs["retention.ms"].value == "604800000"
         assert set(missing.result(MetadataResult).topic_errors) == {"nobody-made-it"}
+        found = offsets.result(OffsetsResult)
+        assert (found.error, found.beginning_offset, found.end_offset) == (None, 0, 1)
 
 
 def test_a_sidecar_finds_leaders_and_produces(kafka: OlderKafka, tmp_path: Path) -> None:

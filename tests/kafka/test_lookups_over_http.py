@@ -96,6 +96,26 @@ def test_a_topic_deleted_and_created_again_is_followed_by_lookups_and_produces(
     assert [(r.partition, r.value) for r in kafka.read_back(topic)] == [(3, b"after")]
 
 
+def test_offsets_are_those_that_another_client_sees_also_after_the_leader_has_moved(
+    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+) -> None:
+    topic = new_topic(partitions=2, replication_factor=3, min_insync_replicas=2)
+
+    def seen() -> list[dict[str, int]]:
+        paths = [f"{api}/topics/{topic}/partitions/1/offsets" for api in ("/v1", "")]
+        answers = [sidecar.api.get(path) for path in paths]
+        assert [answer.status_code for answer in answers] == [200, 200], [a.text for a in answers]
+        return [answer.json() for answer in answers]
+
+    assert seen() == [{"beginning_offset": 0, "end_offset": 0}] * 2
+    records = [{"topic": topic, "value": n, "partition": 1} for n in range(3)]
+    assert sidecar.api.post("/v1/records", json={"records": records}).status_code == 200
+    assert seen() == [{"beginning_offset": 0, "end_offset": 3}] * 2
+    assert kafka.admin.high_watermarks(topic)[1] == 3
+    kafka.admin.move_leader(topic, 1)
+    assert seen() == [{"beginning_offset": 0, "end_offset": 3}] * 2
+
+
 def test_a_refresh_moves_the_version(sidecar: Sidecar) -> None:
     before = sidecar.metric("pilotfish_metadata_update_version")
     answer = sidecar.api.post("/v1/metadata/refresh", params={"max_block_ms": 5_000})

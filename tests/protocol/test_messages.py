@@ -22,6 +22,16 @@ from client_core.protocol.messages.describe_configs_response import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from client_core.protocol.messages.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from client_core.protocol.messages.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from client_core.protocol.messages.metadata_response import MetadataResponse
 from client_core.protocol.messages.produce_response import ProduceResponse
@@ -374,6 +384,66 @@ def test_describe_configs_response_bytes(version: int, parts: tuple[str, ...]) -
     encoded = bytes.fromhex("".join(parts))
     assert _CONFIGS_RESPONSE.encode(version).hex() == encoded.hex()
     assert DescribeConfigsResponse.decode(encoded, version) == _CONFIGS_RESPONSE
+
+
+# -- ListOffsets, of which there are no golden frames either -------------------------------------------------
+
+_OFFSETS_REQUEST: Final = ListOffsetsRequest(
+    -1, 0, (ListOffsetsTopic("t", (ListOffsetsPartition(3, -1, -2),)),), 0
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "parts"),
+    [
+        (
+            1,
+            (
+                "ffffffff",  # of a client
+                "00000001" + "0001" + "74",  # one topic, "t"
+                "00000001" + "00000003" + "fffffffffffffffe",  # partition 3, its first offset
+            ),
+        ),
+        (
+            10,
+            (
+                "ffffffff" + "00",  # of a client, uncommitted records too
+                "02" + "0274",
+                "02" + "00000003" + "ffffffff" + "fffffffffffffffe" + "00",  # no leader epoch
+                "00" + "00000000" + "00",  # no tags of the topic, no timeout, no tags
+            ),
+        ),
+    ],
+)
+def test_list_offsets_request_bytes(version: int, parts: tuple[str, ...]) -> None:
+    encoded = bytes.fromhex("".join(parts))
+    assert _OFFSETS_REQUEST.encode(version).hex() == encoded.hex()
+    assert ListOffsetsRequest.decode(encoded, version) == _OFFSETS_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("version", "parts"),
+    [
+        (1, ("00000001" + "0001" + "74", "00000001" + "00000003" + "0000", "ff" * 8, "00" * 7 + "11")),
+        (
+            10,
+            (
+                "00000000",  # throttle time
+                "02" + "0274" + "02" + "00000003" + "0000",  # topic "t", partition 3, no error
+                "ff" * 8 + "00" * 7 + "11",  # no timestamp, offset 17
+                "00000005" + "00" + "00" + "00",  # leader epoch, no tags
+            ),
+        ),
+    ],
+)
+def test_list_offsets_response_bytes(version: int, parts: tuple[str, ...]) -> None:
+    encoded = bytes.fromhex("".join(parts))
+    epoch = -1 if version < 4 else 5
+    response = ListOffsetsResponse(
+        0, (ListOffsetsTopicResponse("t", (ListOffsetsPartitionResponse(3, 0, -1, 17, epoch),)),)
+    )
+    assert response.encode(version).hex() == encoded.hex()
+    assert ListOffsetsResponse.decode(encoded, version) == response
 
 
 def test_every_api_is_found_by_its_number() -> None:

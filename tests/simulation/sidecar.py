@@ -322,6 +322,7 @@ class Process:
             limits=sidecar.limits,
             metrics=sidecar.http,
             retry_after=sidecar.retry_after,
+            failed=sidecar.failed,
             spooled=None if self.spool is None else _make_spooled(sidecar, self.spool),
         )
         self._entry = Guards(

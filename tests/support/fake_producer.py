@@ -22,7 +22,12 @@ from client_core.metadata.topic_listing import ListedTopic, TopicListing
 from client_core.metadata.topic_table import TopicTable
 from client_core.producer.accumulator.backlog import Backlog
 from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
-from client_core.producer.results.results import ListingResult, MetadataResult, TopicConfigsResult
+from client_core.producer.results.results import (
+    ListingResult,
+    MetadataResult,
+    OffsetsResult,
+    TopicConfigsResult,
+)
 from client_core.producer.results.status import BufferStatus, ClientStatus, CloseReport, MetadataStatus
 from client_core.producer.results.ticket import CallInline, CompletionSink, Done, RecordFailure, Result
 from client_core.producer.sender.io_thread import LoopWork, TurnTimes
@@ -84,6 +89,8 @@ class FakeProducer:
     on_brokers: dict[str, int] = field(default_factory=dict)
     #: The configs of topics, answered at once; other topics have none. None: a request waits for the test.
     configs: dict[str, dict[str, str | None]] | None = field(default_factory=dict)
+    #: The offsets of partitions, answered at once; others have none yet. None: a request waits for the test.
+    offsets: dict[tuple[str, int], tuple[int, int]] | None = field(default_factory=dict)
     #: Where events go; an app's own, where it is to hear of refreshes.
     events: EventSink = NO_EVENTS
     waits: Backlog = field(default_factory=Backlog)
@@ -263,6 +270,13 @@ class FakeProducer:
         ticket = self._take("configs", done, topic=topic, deadline_ms=deadline_ms)
         if self.configs is not None:
             self.finish(ticket, answered_configs(self.configs.get(topic, {})))
+        return ticket
+
+    def list_offsets(self, topic: str, partition: int, *, deadline_ms: int, done: Done) -> FakeTicket:
+        ticket = self._take("offsets", done, topic=topic, partition=partition, deadline_ms=deadline_ms)
+        if self.offsets is not None:
+            beginning, end = self.offsets.get((topic, partition), (0, 0))
+            self.finish(ticket, OffsetsResult(beginning, end))
         return ticket
 
     def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:

@@ -1,15 +1,18 @@
-"""Non-blocking look-ups: topics by name, a newer snapshot, all topics, topic configs; refreshes.
+"""Non-blocking look-ups: topics by name, a newer snapshot, all topics, topic configs, offsets; refreshes.
 
 Any thread calls, and gets a Ticket. The I/O thread keeps the waits (`pending_metadata.py`,
-`pending_configs.py`). Java's producer has no such calls: its look-ups block, and configs are AdminClient's.
+`pending_configs.py`, `pending_offsets.py`). Java's producer has no such calls: its look-ups block; configs
+and offsets are AdminClient's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client_core.cluster import TopicPartition
 from client_core.producer.requests.pending_configs import ConfigsWait
 from client_core.producer.requests.pending_metadata import Kind, PendingLookup
+from client_core.producer.requests.pending_offsets import OffsetsWait
 from client_core.producer.requests.record_checks import check_topics
 from client_core.producer.requests.topic_refreshes import TopicRefresh
 from client_core.producer.results.ticket import CancelTicket
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from client_core.producer.requests.least_loaded_call import IoExecutor
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
+    from client_core.producer.requests.pending_offsets import PendingOffsets
     from client_core.producer.requests.topic_refreshes import TopicRefreshes
     from client_core.producer.results.ticket import Done, Ticket
 
@@ -33,14 +37,21 @@ class LookupRequests:
         io_thread: IoExecutor,
         lookups: PendingLookups,
         configs: PendingConfigs,
+        offsets: PendingOffsets,
         topic_refreshes: TopicRefreshes,
         clock: Clock,
     ) -> None:
         self._io_thread = io_thread
         self._lookups = lookups
         self._configs = configs
+        self._offsets = offsets
         self._topic_refreshes = topic_refreshes
         self._clock = clock
+
+    @property
+    def count(self) -> int:
+        """How many look-ups, calls for configs and calls for offsets wait. A plain read."""
+        return self._lookups.count + self._configs.count + self._offsets.count
 
     def topics(
         self, names: Iterable[str], deadline_ms: int, done: Done, *, may_create: bool, settle: bool
@@ -79,6 +90,13 @@ class LookupRequests:
         self._io_thread.do(lambda _: self._configs.take(wait))
         return CancelTicket(lambda: self._cancel_configs(wait))
 
+    def partition_offsets(self, topic: str, partition: int, deadline_ms: int, done: Done) -> Ticket:
+        """Requests a partition's offsets from its leader. Raises what check_topics raises."""
+        check_topics((topic,))
+        wait = OffsetsWait(TopicPartition(topic, partition), done, self._clock.now_ms(), deadline_ms)
+        self._io_thread.do(lambda _: self._offsets.take(wait))
+        return CancelTicket(lambda: self._cancel_offsets(wait))
+
     def refresh(self, names: Iterable[str], deadline_ms: int, done: Done) -> Ticket:
         """Refreshes known topics outside the schedule (`topic_refreshes.py`)."""
         refresh = TopicRefresh(tuple(names), done, self._clock.now_ms(), deadline_ms)
@@ -96,6 +114,10 @@ class LookupRequests:
     def _cancel_refresh(self, refresh: TopicRefresh) -> None:
         refresh.is_cancelled = True
         self._io_thread.do(lambda _: self._topic_refreshes.cancel(refresh))
+
+    def _cancel_offsets(self, wait: OffsetsWait) -> None:
+        wait.is_cancelled = True
+        self._io_thread.do(lambda _: self._offsets.cancel(wait))
 
     def _cancel_configs(self, wait: ConfigsWait) -> None:
         wait.is_cancelled = True

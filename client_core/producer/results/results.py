@@ -214,6 +214,30 @@ class ListingResult(_Asked):
         return f"<ListingResult topics={topics} error={self.error!r} waited_ms={self.waited_ms}>"
 
 
+class OffsetsResult(_Asked):
+    """The offset of a partition's first record and of its next one, or why they are not known."""
+
+    __slots__ = ("beginning_offset", "end_offset")
+
+    def __init__(
+        self,
+        beginning_offset: int | None,
+        end_offset: int | None,
+        *,
+        error: KafkaError | None = None,
+        waited_ms: int = 0,
+    ) -> None:
+        super().__init__(error, waited_ms)
+        self.beginning_offset = beginning_offset
+        self.end_offset = end_offset
+
+    def __repr__(self) -> str:
+        return (
+            f"<OffsetsResult {self.beginning_offset}-{self.end_offset} error={self.error!r} "
+            f"waited_ms={self.waited_ms}>"
+        )
+
+
 class TopicConfigsResult(_Asked):
     """All configs of a topic by name, or why there are none."""
 

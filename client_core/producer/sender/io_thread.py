@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from client_core.producer.requests.parked_requests import ParkedRequests
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
+    from client_core.producer.requests.pending_offsets import PendingOffsets
     from client_core.producer.requests.pending_request import PendingRequest
     from client_core.producer.requests.topic_refreshes import TopicRefreshes
     from client_core.producer.results.ticket import Completions
@@ -137,6 +138,7 @@ class IoThread:
         parked: ParkedRequests,
         lookups: PendingLookups,
         configs: PendingConfigs,
+        offsets: PendingOffsets,
         topic_refreshes: TopicRefreshes,
         completions: Completions,
         clock: Clock,
@@ -152,8 +154,9 @@ class IoThread:
         self._parked = parked
         self._lookups = lookups
         self._configs = configs
+        self._offsets = offsets
         self._topic_refreshes = topic_refreshes
-        self._calls: Final[tuple[PendingCalls, ...]] = (lookups, configs, topic_refreshes)
+        self._calls: Final[tuple[PendingCalls, ...]] = (lookups, configs, offsets, topic_refreshes)
         self._completions = completions
         self._clock = clock
         self._pause_after_failure = pause_after_failure
@@ -425,7 +428,8 @@ class IoThread:
     def _go_on_with_metadata(self, now_ms: int) -> None:
         try:
             # A refresh of topics alone must not take the error from a thread that blocks.
-            if self._parked.waiting_for_metadata or self._lookups.count or self._configs.count:
+            asked = self._lookups.count or self._configs.count or self._offsets.count
+            if self._parked.waiting_for_metadata or asked:
                 self._metadata.maybe_throw_fatal_exception()
         except KafkaError as error:
             for calls in self._calls:
@@ -463,6 +467,8 @@ class IoThread:
         _attempt("fail refreshes of topics", lambda: self._topic_refreshes.fail_all(metadata, now_ms))
         configs = ProducerClosedError("Producer closed while waiting for configs")
         _attempt("fail look-ups of configs", lambda: self._configs.fail_all(configs, now_ms))
+        offsets = ProducerClosedError("Producer closed while waiting for offsets")
+        _attempt("fail look-ups of offsets", lambda: self._offsets.fail_all(offsets, now_ms))
 
     def _end(self) -> None:
         """Notifies every waiter, and closes the client. Runs once, for any end of the thread."""

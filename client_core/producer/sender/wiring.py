@@ -32,6 +32,7 @@ from client_core.producer.accumulator.causes import Causes
 from client_core.producer.accumulator.record_accumulator import AccumulatorConfig, RecordAccumulator
 from client_core.producer.requests.pending_configs import PendingConfigs
 from client_core.producer.requests.pending_metadata import PendingLookups
+from client_core.producer.requests.pending_offsets import PendingOffsets
 from client_core.producer.requests.refreshes import RefreshFailures
 from client_core.producer.requests.submissions import Submissions
 from client_core.producer.requests.topic_refreshes import TopicRefreshes
@@ -74,6 +75,7 @@ class Parts(NamedTuple):
     submissions: Submissions
     lookups: PendingLookups
     configs: PendingConfigs
+    offsets: PendingOffsets
     topic_refreshes: TopicRefreshes
     causes: Causes
     sender: Sender
@@ -126,6 +128,7 @@ def wired(
     )
     lookups = PendingLookups(metadata, completions, backoff, submissions.parked.waits_for)
     configs = PendingConfigs(metadata, completions, backoff)
+    offsets = PendingOffsets(metadata, completions, backoff)
     topic_refreshes = TopicRefreshes(metadata, completions, events)
     sender = Sender(
         client,
@@ -145,6 +148,7 @@ def wired(
         submissions.parked,
         lookups,
         configs,
+        offsets,
         topic_refreshes,
         completions,
         clock,
@@ -164,6 +168,7 @@ def wired(
         submissions,
         lookups,
         configs,
+        offsets,
         topic_refreshes,
         causes,
         sender,

@@ -1,5 +1,6 @@
 // The partitions of one topic: their leaders and in-sync replicas.
 
+import { clearLink, setLink } from "./deep_links.js";
 import { byId, keyed, make, makeRow, setTag, setText, show } from "./dom.js";
 import { count, counted, listed } from "./format.js";
 import { Pager } from "./pager.js";
@@ -34,11 +35,19 @@ export class DetailView {
   async open(name) {
     this.#opener = document.activeElement;
     this.#name = name;
-    this.#trouble = "";
+    setLink("topic", name);
     this.#pager.reset();
-    this.render();
+    const asked = this.askAgain();
     this.#title.focus();
-    if (this.#model.topics.has(name)) return;
+    await asked;
+  }
+
+  /** Looks up the open topic, if the model does not have it: at first, and once there is a token. */
+  async askAgain() {
+    const name = this.#name;
+    this.#trouble = "";
+    this.render();
+    if (name === null || this.#model.topics.has(name)) return;
     try {
       await this.#api.ask(`/v1/topics/${encodeURIComponent(name)}`);
     } catch (error) {
@@ -73,6 +82,7 @@ export class DetailView {
 
   #close() {
     this.#name = null;
+    clearLink("topic");
     this.render();
     if (this.#opener?.isConnected) this.#opener.focus();
     else byId("topics").focus();

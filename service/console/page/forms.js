@@ -1,8 +1,9 @@
 // The two forms: look up a leader, and send a test record.
 
 import { RefusedError } from "./api.js";
+import { linkTo } from "./deep_links.js";
 import { byId, keyed, make, setText } from "./dom.js";
-import { clock } from "./format.js";
+import { clock, counted } from "./format.js";
 import { faultOf, jsonOf } from "./json_text.js";
 import { answer, answerError } from "./result.js";
 
@@ -108,7 +109,11 @@ export function wireSend(api, model) {
     const json = `{${formats},"records":[{${members.join(",")}}]}`;
     const startedMs = performance.now();
     const { results } = await produce(api, path, json);
-    answerReceipt(place, results[0], performance.now() - startedMs);
+    const tookMs = performance.now() - startedMs;
+    answerReceipt(place, model, topic.value, results[0], tookMs);
+    const { partition: number, offset } = results[0];
+    const remarks = await standingOf(api, topic.value, number, offset);
+    answerReceipt(place, model, topic.value, results[0], tookMs, remarks);
   });
 }
 
@@ -127,10 +132,30 @@ function labelled(label, fault) {
   return fault === null ? null : `${label}: ${fault}`;
 }
 
-function answerReceipt(place, { partition, offset, timestamp }, tookMs) {
+/** Says where the record went: topic, partition, offset and leader, with a link to the topic's partitions. */
+function answerReceipt(place, model, topic, { partition, offset, timestamp }, tookMs, more = []) {
   const where = `partition ${partition}, ${offset === null ? "offset unknown" : `offset ${offset}`}`;
   const how = `In ${Math.round(tookMs)} ms, with the timestamp ${clock(timestamp)}.`;
-  answer(place, "good", `Written: ${where}`, [how]);
+  const leader = model.topics.get(topic)?.partitions.find((known) => known.partition === partition)?.leader;
+  const link = make("a", "", `Show ${topic}`);
+  link.href = linkTo("topic", topic);
+  const remarks = [how, ...more];
+  if (leader !== undefined && leader !== null) {
+    remarks.unshift(`Its leader is broker ${leader}, ${model.addressOf(leader) ?? "address unknown"}.`);
+  }
+  answer(place, "good", `Written: ${where}`, [...remarks, link]);
+}
+
+/** Says how many records came after it, as its leader knows; nothing if the leader does not answer soon. */
+async function standingOf(api, topic, partition, offset) {
+  try {
+    const path = `/v1/topics/${encodeURIComponent(topic)}/partitions/${partition}/offsets?max_block_ms=2000`;
+    const { beginning_offset: first, end_offset: end } = await api.read(path);
+    const later = offset === null ? "" : ` ${counted(Math.max(0, end - offset - 1), "record")} came after it.`;
+    return [`The partition keeps the offsets ${first} to ${end - 1}.${later}`];
+  } catch {
+    return [];
+  }
 }
 
 /** Fills a topic into both forms. */

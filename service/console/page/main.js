@@ -4,7 +4,9 @@ import { Api } from "./api.js";
 import { BrokersView } from "./brokers_view.js";
 import { ChangesView } from "./changes_view.js";
 import { DetailView } from "./detail_view.js";
+import { followLinks } from "./deep_links.js";
 import { byId, setText } from "./dom.js";
+import { FailedView } from "./failed_view.js";
 import { Feed } from "./feed.js";
 import { useTopic, wireLookup, wireSend } from "./forms.js";
 import { LinkView } from "./link_view.js";
@@ -25,6 +27,7 @@ const topics = new TopicsView(api, model, (name) => detail.open(name));
 const brokers = new BrokersView((id) => topics.showLedBy(id));
 const state = new StateView();
 const traffic = new TrafficView();
+const failed = new FailedView();
 const changes = new ChangesView();
 let isDue = false;
 
@@ -41,6 +44,7 @@ function onState(feedState, error) {
 function onToken(token) {
   api.useToken(token);
   feed.startAnew();
+  detail.askAgain();
 }
 
 /** A hidden or cached page closes its stream, and resumes it when it is shown again. */
@@ -72,6 +76,7 @@ function draw() {
   topics.render(model.topicsRevision);
   detail.render();
   traffic.render(model, elapsedMs, link.isStale);
+  failed.render(model);
   changes.render(model);
   const { clusterId } = model;
   setText(byId("cluster"), clusterId === null ? "Kafka metadata sidecar" : `Cluster ${clusterId}`);
@@ -97,5 +102,6 @@ wireLookup(api, model);
 wireSend(api, model);
 wireRefresh();
 wireVisibility();
+followLinks({ onTopic: (name) => detail.open(name), onBroker: (id) => topics.showLedBy(id) });
 setInterval(drawSoon, TICK_MS);
 if (!document.hidden) feed.retry();

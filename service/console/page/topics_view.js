@@ -1,6 +1,7 @@
 // The table of topics: those that the sidecar follows and, on request, all other names of the cluster.
 
 import { UnreachableError } from "./api.js";
+import { clearLink, setLink } from "./deep_links.js";
 import { byId, keyed, make, makeRow, setTag, setText, show } from "./dom.js";
 import { clock, count, counted } from "./format.js";
 import { Pager } from "./pager.js";
@@ -45,11 +46,12 @@ export class TopicsView {
 
   /** Shows the topics of which this broker leads a partition. */
   showLedBy(id) {
-    this.#offerLeaders();
+    this.#offerLeaders(`${id}`);
     this.#leader.value = `${id}`;
     this.#shown.value = "all";
     this.#search.value = "";
     this.#filter();
+    setLink("broker", id);
     byId("topics").focus();
     byId("topics").scrollIntoView();
   }
@@ -90,9 +92,8 @@ export class TopicsView {
   }
 
   /** Fills the broker filter; the choice stays. */
-  #offerLeaders() {
+  #offerLeaders(chosen = this.#leader.value) {
     const offered = [...this.#model.brokers.keys()].sort((a, b) => a - b).map(String);
-    const chosen = this.#leader.value;
     if (chosen !== "" && !offered.includes(chosen)) offered.push(chosen);
     keyed(this.#leader, ["", ...offered], (id) => id, makeLeaderOption, () => {});
   }
@@ -108,6 +109,7 @@ export class TopicsView {
   }
 
   #filter() {
+    clearLink("broker");
     this.#pager.reset();
     this.#renew();
   }

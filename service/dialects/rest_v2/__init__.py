@@ -24,6 +24,7 @@ def dialect(sidecar: Sidecar) -> Dialect:
         lookups=sidecar.lookups,
         listing=sidecar.listing,
         configs=sidecar.configs,
+        offsets=sidecar.offsets,
         slices=sidecar.slices,
         partition_refresh=PartitionRefresh(sidecar.lookups, sidecar.settings),
         table=sidecar.table,

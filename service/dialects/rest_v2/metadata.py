@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 from fastapi import Request, Response
 
 from client_core import Errors, MetadataCache, TopicTable
@@ -32,12 +33,14 @@ from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import Asked, Build, Built, Form, LookupTable, of_partition, short_topic
 from service.lookup.lookups import NO_DEMANDS, Lookups
+from service.lookup.offsets import OffsetsOfPartitions
 from service.lookup.topic_configs import ConfigsOfTopics
 from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import Problem, ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers, version_text
 from service.wire.long_answers import LongBody, Slices
-from service.wire.responses import of_long, of_prepared
+from service.wire.reasons import UNKNOWN_PARTITION
+from service.wire.responses import of_json, of_long, of_prepared
 
 _TYPE: Final = ANSWER_TYPE.encode()
 
@@ -52,6 +55,7 @@ class MetadataV2:
         lookups: Lookups,
         listing: Listing,
         configs: ConfigsOfTopics,
+        offsets: OffsetsOfPartitions,
         slices: Slices,
         partition_refresh: PartitionRefresh,
         table: LookupTable,
@@ -62,6 +66,7 @@ class MetadataV2:
         self._lookups = lookups
         self._listing = listing
         self._configs = configs
+        self._offsets = offsets
         self._slices = slices
         self._partition_refresh = partition_refresh
         self._boot = boot
@@ -111,6 +116,23 @@ class MetadataV2:
             problem = problem_of(self._lookups.missing(name, number))
             raise ProblemError(no_partition(problem.detail) if problem.status == 404 else problem)
         return of_prepared(request, entry)
+
+    async def offsets(self, request: Request, name: str, written: str) -> Response:
+        """The offsets of a partition's first and next record, from its leader."""
+        check_accept(header(request.scope, b"accept"))
+        caller = caller_of(request.scope)
+        caller.check_read(name)
+        number = partition_of_path(written)
+        _, topic = await self._know(request, name)
+        if number >= topic.partition_count:
+            await self._partition_refresh.refresh(name, request)
+        try:
+            found = await self._offsets.of(name, number, request.receive, caller)
+        except ProblemError as e:
+            if e.problem.said_reason is UNKNOWN_PARTITION:
+                raise ProblemError(no_partition(e.problem.detail)) from e
+            raise ProblemError(_of_look_up(e.problem)) from e
+        return of_json(msgspec.json.encode(found._asdict()), _TYPE)
 
     async def brokers(self, request: Request) -> Response:
         check_accept(header(request.scope, b"accept"))

@@ -42,6 +42,7 @@ from service.dialects.rest_v2.schemas import (
     NO_OFFSETS,
     PRODUCE_REQUEST,
     BrokersV2,
+    OffsetsV2,
     PartitionV2,
     ProduceAnswerV2,
     TopicV2,
@@ -232,6 +233,24 @@ def lookups_router(metadata: MetadataV2) -> APIRouter:
         """The ids of the brokers."""
         return await metadata.brokers(request)
 
+    # Not kept, so without the headers of freshness.
+    asked = APIRouter(
+        tags=["REST Proxy v2"], default_response_class=ResponseV2, dependencies=[Depends(check_query)]
+    )
+
+    @asked.get(
+        "/topics/{topic}/partitions/{partition}/offsets",
+        operation_id="getOffsetsV2",
+        response_model=OffsetsV2,
+        responses=_LOOKUP_ERRORS | errors(500),
+    )
+    async def get_offsets(
+        request: Request, topic: str, partition: PartitionPath, _: NoParameters
+    ) -> Response:
+        """The offsets of a partition's first and next record."""
+        return await metadata.offsets(request, topic, partition)
+
+    router.routes.extend(asked.routes)
     return router
 
 

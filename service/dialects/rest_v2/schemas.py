@@ -27,6 +27,11 @@ class PartitionV2(BaseModel):
     replicas: list[Replica]
 
 
+class OffsetsV2(BaseModel):
+    beginning_offset: int = Field(description="That of the first record which is kept.")
+    end_offset: int = Field(description="The one that the next record gets.")
+
+
 class TopicV2(BaseModel):
     name: str
     configs: dict[str, str | None] = Field(

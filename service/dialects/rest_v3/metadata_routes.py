@@ -8,11 +8,11 @@ read. Event loop only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
-from client_core import Node, PartitionInfo, TopicTable
+from client_core import ListedTopic, Node, PartitionInfo, TopicTable
 from service.admission.caller import caller_of
 from service.base.producer_protocol import Producer
 from service.dialects.rest_proxy import PartitionRefresh
@@ -54,12 +54,16 @@ from service.lookup.lookup_table import (
     short_topic,
 )
 from service.lookup.lookups import NO_DEMANDS, Lookups
+from service.lookup.paging import PageQuery, numbers_after
 from service.wire.asgi import base_of
 from service.wire.errors import ProblemError, problem_of, refused
 from service.wire.freshness import freshness_headers
 from service.wire.long_answers import Slices
 from service.wire.responses import FRESH, of_long, of_prepared
 from service.wire.schemas import check_query
+
+#: The query of a list.
+Paged = Annotated[PageQuery, Query()]
 
 _CLUSTERS: Final = "/v3/clusters"
 _CLUSTER: Final = f"{_CLUSTERS}/{{cluster_id}}"
@@ -103,18 +107,24 @@ class MetadataRoutes:
         """Returns the routes, with their OpenAPI descriptions."""
         router = APIRouter(
             tags=["REST Proxy v3: metadata"],
-            dependencies=[Depends(check_query), Depends(no_query)],
+            dependencies=[Depends(check_query)],
             responses=FRESH,
         )
+        alone = [Depends(no_query)]
         router.get(
             "/v3/clusters",
             operation_id="listClustersV3",
+            dependencies=alone,
             response_model=ClusterDataList,
             responses=errors(400, 422, 429, 503),
         )(self.clusters)
-        router.get(_CLUSTER, operation_id="getClusterV3", response_model=ClusterData, responses=_OF_CLUSTER)(
-            self.cluster
-        )
+        router.get(
+            _CLUSTER,
+            operation_id="getClusterV3",
+            dependencies=alone,
+            response_model=ClusterData,
+            responses=_OF_CLUSTER,
+        )(self.cluster)
         router.get(
             f"{_CLUSTER}/brokers",
             operation_id="listBrokersV3",
@@ -124,6 +134,7 @@ class MetadataRoutes:
         router.get(
             f"{_CLUSTER}/brokers/{{broker_id}}",
             operation_id="getBrokerV3",
+            dependencies=alone,
             response_model=BrokerData,
             responses=_OF_CLUSTER,
         )(self.broker)
@@ -133,9 +144,13 @@ class MetadataRoutes:
             response_model=TopicDataList,
             responses=_OF_CLUSTER,
         )(self.topics)
-        router.get(_TOPIC, operation_id="getTopicV3", response_model=TopicData, responses=_OF_TOPIC)(
-            self.topic
-        )
+        router.get(
+            _TOPIC,
+            operation_id="getTopicV3",
+            dependencies=alone,
+            response_model=TopicData,
+            responses=_OF_TOPIC,
+        )(self.topic)
         router.get(
             f"{_TOPIC}/partitions",
             operation_id="listPartitionsV3",
@@ -143,7 +158,11 @@ class MetadataRoutes:
             responses=_OF_TOPIC,
         )(self.partitions)
         router.get(
-            _PARTITION, operation_id="getPartitionV3", response_model=PartitionData, responses=_OF_TOPIC
+            _PARTITION,
+            operation_id="getPartitionV3",
+            dependencies=alone,
+            response_model=PartitionData,
+            responses=_OF_TOPIC,
         )(self.partition)
         router.get(
             f"{_PARTITION}/replicas",
@@ -154,6 +173,7 @@ class MetadataRoutes:
         router.get(
             f"{_PARTITION}/replicas/{{broker_id}}",
             operation_id="getReplicaV3",
+            dependencies=alone,
             response_model=ReplicaData,
             responses=_OF_TOPIC,
         )(self.replica)
@@ -170,14 +190,16 @@ class MetadataRoutes:
         """The cluster, if it is this one."""
         return self._ready(request, await self._know_cluster(request, cluster_id))
 
-    async def brokers(self, request: Request, cluster_id: ClusterId) -> Response:
+    async def brokers(self, request: Request, cluster_id: ClusterId, query: Paged) -> Response:
         """The brokers, by their ids."""
-        entry = self._find(request, f"{await self._know_cluster(request, cluster_id)}/brokers")
+        page, path = query.page("brokers"), await self._know_cluster(request, cluster_id)
+        entry = None if page is not None else self._find(request, f"{path}/brokers")
         if entry is not None:
             return of_prepared(request, entry)
-        pieces = _brokers_pieces(
-            ClusterResources(clusters_url(request.scope), cluster_id), self._producer.cache.nodes_by_id
-        )
+        nodes = self._producer.cache.nodes_by_id
+        ids, next_query = numbers_after(sorted(nodes), page)
+        resources = ClusterResources(clusters_url(request.scope), cluster_id)
+        pieces = _brokers_pieces(resources, {number: nodes[number] for number in ids}, next_query)
         freshness = self._table.freshness(None, self._producer.clock.now_ms())
         return of_long(request, await self._slices.body(pieces), freshness)
 
@@ -191,22 +213,27 @@ class MetadataRoutes:
 
     # -- topics ----------------------------------------------------------------------------------------------
 
-    async def topics(self, request: Request, cluster_id: ClusterId) -> Response:
+    async def topics(self, request: Request, cluster_id: ClusterId, query: Paged) -> Response:
         """All topics that the caller may read, by name; internal ones are left out."""
+        page = query.page("v3 topics")
         await self._know_cluster(request, cluster_id)
         resources = ClusterResources(clusters_url(request.scope), cluster_id)
         listed = await self._listing.current(NO_DEMANDS)
         rules = caller_of(request.scope).read
-        found = ((name, listed.listing.topics[name]) for name in await listed.names())
+        names, last = await listed.names(), None
+        if page is not None:
+            names, last = await listed.names_of(page, _is_listed, rules)
+        found = ((name, listed.listing.topics[name]) for name in names)
         items = (
             resources.topic(
                 TopicShape(name, topic.is_internal, topic.replication_factor, topic.partition_count)
             )
-            if not topic.is_internal and not topic.error_code and rules.allow(name)
+            if _is_listed(topic) and rules.allow(name)
             else None
             for name, topic in found
         )
-        pieces = collection_pieces("KafkaTopicList", f"{resources.url}/topics", items)
+        next_query = None if page is None or last is None else page.query(last)
+        pieces = collection_pieces("KafkaTopicList", f"{resources.url}/topics", items, next_query)
         self._table.find(b"/v1/cluster")
         freshness = freshness_headers(
             self._table.version,
@@ -221,14 +248,17 @@ class MetadataRoutes:
         await self._know(request, cluster_id, topic)
         return self._ready(request, f"{_CLUSTERS}/{cluster_id}/topics/{topic}", topic)
 
-    async def partitions(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
+    async def partitions(self, request: Request, cluster_id: ClusterId, topic: str, query: Paged) -> Response:
         """A topic's partitions, by their numbers."""
+        page = query.page(f"partitions {topic}")
         table, nodes = await self._know(request, cluster_id, topic)
-        entry = self._find(request, f"{_CLUSTERS}/{cluster_id}/topics/{topic}/partitions")
+        path = f"{_CLUSTERS}/{cluster_id}/topics/{topic}/partitions"
+        entry = None if page is not None else self._find(request, path)
         if entry is not None:
             return of_prepared(request, entry)
+        numbers, next_query = numbers_after(table.numbers, page)
         resources = ClusterResources(clusters_url(request.scope), cluster_id)
-        pieces = _partitions_pieces(resources, table, nodes)
+        pieces = _partitions_pieces(resources, table, nodes, numbers, next_query)
         freshness = self._table.freshness(topic, self._producer.clock.now_ms())
         return of_long(request, await self._slices.body(pieces), freshness)
 
@@ -240,11 +270,20 @@ class MetadataRoutes:
         return self._ready(request, path, topic)
 
     async def replicas(
-        self, request: Request, cluster_id: ClusterId, topic: str, partition_id: PartitionId
+        self, request: Request, cluster_id: ClusterId, topic: str, partition_id: PartitionId, query: Paged
     ) -> Response:
         """The copies of a partition, the preferred leader first."""
-        _, path = await self._partition(request, cluster_id, topic, partition_id)
-        return self._ready(request, f"{path}/replicas", topic)
+        page = query.page(f"replicas {topic} {partition_id}")
+        info, path = await self._partition(request, cluster_id, topic, partition_id)
+        if page is None:
+            return self._ready(request, f"{path}/replicas", topic)
+        places, next_query = numbers_after(range(len(info.replicas)), page)
+        resources = ClusterResources(clusters_url(request.scope), cluster_id)
+        items = (resources.replica(info, info.replicas[at].id) for at in places)
+        url = f"{resources.partition_url(topic, info.partition)}/replicas"
+        pieces = collection_pieces("KafkaReplicaList", url, items, next_query)
+        freshness = self._table.freshness(topic, self._producer.clock.now_ms())
+        return of_long(request, await self._slices.body(pieces), freshness)
 
     async def replica(
         self,
@@ -312,6 +351,10 @@ class MetadataRoutes:
         return of_prepared(request, entry)
 
 
+def _is_listed(topic: ListedTopic) -> bool:
+    return not topic.is_internal and not topic.error_code
+
+
 # -- ready answers -------------------------------------------------------------------------------------------
 
 
@@ -362,7 +405,9 @@ def _partitions_answer(asked: Asked, cluster_id: str, topic: str) -> Built | Non
     resources, table = _resources(asked, cluster_id), short_topic(asked, topic)
     if resources is None or table is None:
         return None
-    return Built(b"".join(_partitions_pieces(resources, table, asked.cache.nodes_by_id)), table)
+    return Built(
+        b"".join(_partitions_pieces(resources, table, asked.cache.nodes_by_id, table.numbers)), table
+    )
 
 
 def _of_partition(
@@ -424,17 +469,24 @@ def _joined(kind: str, url: str, items: Iterable[Resource]) -> bytes:
     return b"".join(collection_pieces(kind, url, items))
 
 
-def _brokers_pieces(resources: ClusterResources, nodes: Mapping[int, Node]) -> Iterator[bytes]:
+def _brokers_pieces(
+    resources: ClusterResources, nodes: Mapping[int, Node], next_query: str | None = None
+) -> Iterator[bytes]:
     items = (resources.broker(node) for _, node in sorted(nodes.items()))
-    return collection_pieces("KafkaBrokerList", f"{resources.url}/brokers", items)
+    return collection_pieces("KafkaBrokerList", f"{resources.url}/brokers", items, next_query)
 
 
 def _partitions_pieces(
-    resources: ClusterResources, table: TopicTable, nodes: Mapping[int, Node]
+    resources: ClusterResources,
+    table: TopicTable,
+    nodes: Mapping[int, Node],
+    numbers: Iterable[int],
+    next_query: str | None = None,
 ) -> Iterator[bytes]:
-    found = (table.partition(number, nodes) for number in table.numbers)
+    found = (table.partition(number, nodes) for number in numbers)
     items = (resources.partition(info) for info in found if info is not None)
-    return collection_pieces("KafkaPartitionList", f"{resources.topic_url(table.name)}/partitions", items)
+    url = f"{resources.topic_url(table.name)}/partitions"
+    return collection_pieces("KafkaPartitionList", url, items, next_query)
 
 
 def _number(digits: str) -> int | None:

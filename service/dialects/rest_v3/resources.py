@@ -135,9 +135,12 @@ def resource_body(resource: Resource) -> bytes:
     return _encode(resource)
 
 
-def collection_pieces(kind: str, self_url: str, items: Iterable[Resource | None]) -> Iterator[bytes]:
-    """Yields a list of resources as JSON, in pieces, without a next page; skips None."""
-    head = _encode({"kind": kind, "metadata": {"self": self_url, "next": None}})
+def collection_pieces(
+    kind: str, self_url: str, items: Iterable[Resource | None], next_query: str | None = None
+) -> Iterator[bytes]:
+    """Yields a list of resources as JSON, in pieces; skips None. `next_query` is that of the next page."""
+    next_url = None if next_query is None else f"{self_url}?{next_query}"
+    head = _encode({"kind": kind, "metadata": {"self": self_url, "next": next_url}})
     yield head[:-1] + b',"data":['
     yield from joined(b"" if item is None else _encode(item) for item in items)
     yield b"]}"

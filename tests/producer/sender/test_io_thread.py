@@ -174,7 +174,7 @@ def test_an_exception_at_the_end_keeps_no_caller_waiting(caplog: pytest.LogCaptu
     def fail(error: object, now_ms: int) -> None:
         raise RuntimeError("a bug")
 
-    rig.producer._lookups.fail_all = fail  # type: ignore[method-assign]
+    rig.producer._lookup_requests._lookups.fail_all = fail  # type: ignore[method-assign]
     rig.producer.start()
     rig.producer.close(0)
     assert isinstance(waiting.failures[0].error, ProducerClosedError)

@@ -10,7 +10,7 @@ from tests.support.fake_producer import FakeProducer
 
 CALLS = (
     *("start", "close", "wakeup", "status", "configure_topics", "request_topics", "request_update"),
-    *("list_topics", "describe_topic_configs", "check", "submit"),
+    *("list_topics", "describe_topic_configs", "list_offsets", "check", "submit"),
 )
 
 

@@ -323,6 +323,32 @@ def test_keys_headers_and_json_arrive_as_they_were_given(cli: Cli, cluster: Embe
     assert record.headers == (("trace", b"a=b"), ("h", b""))
 
 
+def test_values_that_name_their_topics_go_to_them(cli: Cli, cluster: EmbeddedCluster) -> None:
+    cluster.kafka.create_topic("second")
+    words = ("--topic-separator", "|", "--partition", "0")
+    result = cli("produce", f"{DEMO_TOPIC}|one", "second|two|three", *words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    head, *rows = [line.split() for line in result.stdout.splitlines()]
+    assert head == ["topic", "partition", "offset", "error"]
+    assert [(topic, partition) for topic, partition, *_ in rows] == [(DEMO_TOPIC, "0"), ("second", "0")]
+    assert cluster.kafka.records("second")[-1].value == b"two|three"
+    result = cli("produce", *words, stdin=f"{DEMO_TOPIC}|a\nsecond|b\nsecond|c\n")
+    assert result.stdout.startswith(f"lines 1-3: 3 acknowledged, {DEMO_TOPIC} partition 0 offset ")
+    assert "second partition 0 offsets 1-2" in result.stdout
+    said = cli.refused("produce", *words, stdin="none\n")
+    assert said.startswith("line 1 has no '|', so it has no topic; nothing was acknowledged")
+    said = cli.refused("produce", *words, "a b|x", "second|y")
+    assert "topic: a topic's name has letters" in said
+    assert len(cluster.kafka.records("second")) == 3
+
+
+def test_without_a_topic_it_is_said_how_to_name_one(cli: Cli) -> None:
+    assert "give TOPIC, or --topic-separator" in cli.refused("produce", code=2)
+    assert "--topic-separator must not be empty" in cli.refused(
+        "produce", "--topic-separator", "", "x", code=2
+    )
+
+
 def test_an_interrupt_says_what_is_known(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     class Interrupted(io.BytesIO):
         def read1(self, size: int | None = -1, /) -> bytes:

@@ -538,7 +538,7 @@ async def nobody(scope: Scope, receive: Receive, send: Send) -> None:
 def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
     web = HttpApp()
     sidecar = web.app.sidecar
-    parked = ParkedLookups(nobody, sidecar.lookups, lambda _: False, sidecar.http)
+    parked = ParkedLookups(nobody, sidecar.lookups, lambda _: False, sidecar.http, sidecar.failed)
 
     def end(ticket: FakeTicket) -> None:
         assert sidecar.http.in_progress == 1
@@ -558,7 +558,8 @@ def test_a_request_that_is_not_plain_is_passed_on_as_it_came() -> None:
         passed_on.append(scope["raw_path"])
         await respond_with(send, 204, b"text/plain", b"", [])
 
-    parked = ParkedLookups(route, web.app.sidecar.lookups, lambda _: False, web.app.sidecar.http)
+    sidecar = web.app.sidecar
+    parked = ParkedLookups(route, sidecar.lookups, lambda _: False, sidecar.http, sidecar.failed)
     topic = "/v1/topics/orders"
     for number, path in enumerate(
         (

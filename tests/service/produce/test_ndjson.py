@@ -170,12 +170,15 @@ NO_RECORDS = {
 
 def test_a_line_that_is_no_record_fails_with_its_number_and_the_stream_goes_on(web: HttpApp) -> None:
     no_record = {"kafka_error": None, "code": None, "retriable": False, "written": "no"}
+    reasons = ("/problems/malformed-request", "/problems/invalid-value")
     for line, message in NO_RECORDS.items():
         web.producer.submitted.clear()
         first, bad, last, end = lines(post(web, b'{"value":0}\n' + line + b'\n{"value":2}\n'))
         assert (first, last, end) == (receipt(0, 100), receipt(2, 101), summary(3, failed=1)), line
         assert bad["index"] == 1
         assert bad["error"].pop("message").startswith("records[1]" + message), line
+        assert bad["error"].pop("place").startswith("records[1]"), line
+        assert bad["error"].pop("type") in reasons, line
         assert bad["error"] == no_record, line
         assert [record.value for record in submitted(web)] == [b"0", b"2"], line
     web.producer.submitted.clear()

@@ -117,7 +117,7 @@ REFUSED: list[tuple[str, list[tuple[str, str | bytes]], tuple[int, str | None]]]
         ("", of_pairs(written), (422, "Pilotfish-Headers[1]"))
         for written in ("aA==:AA==,aA==:*", "aA==:AA==,")
     ),
-    ("", [("Content-Encoding", "gzip")], (415, "Content-Encoding")),
+    ("", [("Content-Encoding", "br")], (415, "Content-Encoding")),
 ]
 
 

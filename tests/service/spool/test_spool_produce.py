@@ -94,6 +94,26 @@ def test_an_unknown_topic_is_accepted_since_kafka_may_be_away(web: HttpApp) -> N
         assert turned(web, path=f"/v1/topics/{topic}/records?delivery=spool").status_code == 202
 
 
+def test_records_of_many_topics_are_spooled_together(web: HttpApp) -> None:
+    web.producer.set_topics({"orders": 3, "audit": 1})
+    path = "/v1/records?delivery=spool"
+    body = b'{"records":[{"topic":"orders","value":0},{"topic":"audit","value":1},{"topic":"new","value":2}]}'
+    answer = turned(web, body, path=path, Idempotency_Key="k")
+    assert answer.status_code == 202
+    assert answer.json() == {
+        "spooled": 3,
+        "first_sequence": 1,
+        "last_sequence": 3,
+        "status": "/v1/status",
+    }
+    assert turned(web, body, path=path, Idempotency_Key="k").headers["pilotfish-replayed"] == "true"
+    assert sorted(record.topic for record in delivered(web)) == ["audit", "new", "orders"]
+    beyond = body.replace(b'"audit"', b'"audit","partition":1')
+    answer = turned(web, beyond, path=path)
+    assert (answer.status_code, answer.json()["place"]) == (404, "records[1].partition")
+    assert answer.json()["type"] == "/problems/unknown-partition"
+
+
 def test_delivery_direct_is_what_is_meant_without_it(web: HttpApp) -> None:
     answer = web.produce(THREE, query="?delivery=direct")
     assert answer.status_code == 200

@@ -93,8 +93,8 @@ def test_the_gravest_status_speaks_for_all() -> None:
 
 def test_a_problem_leaves_out_what_does_not_apply() -> None:
     assert json.loads(Problem(412, "no").body()) == {
-        "type": "about:blank",
-        "title": "Precondition Failed",
+        "type": "/problems/other-process",
+        "title": "Version of another process",
         "status": 412,
         "detail": "no",
         "kafka_error": None,

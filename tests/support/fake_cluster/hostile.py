@@ -31,6 +31,7 @@ from client_core.protocol.header import decode_response_header
 from client_core.protocol.messages.api_versions_response import ApiVersionsResponse
 from client_core.protocol.messages.describe_configs_response import DescribeConfigsResponse
 from client_core.protocol.messages.init_producer_id_response import InitProducerIdResponse
+from client_core.protocol.messages.list_offsets_response import ListOffsetsResponse
 from client_core.protocol.messages.metadata_response import MetadataResponse
 from client_core.protocol.messages.produce_response import ProduceResponse
 from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
@@ -56,6 +57,7 @@ _RESPONSES: Final[dict[ApiKey, Any]] = {
     ApiKey.PRODUCE: ProduceResponse,
     ApiKey.INIT_PRODUCER_ID: InitProducerIdResponse,
     ApiKey.DESCRIBE_CONFIGS: DescribeConfigsResponse,
+    ApiKey.LIST_OFFSETS: ListOffsetsResponse,
     ApiKey.SASL_HANDSHAKE: SaslHandshakeResponse,
     ApiKey.SASL_AUTHENTICATE: SaslAuthenticateResponse,
 }

@@ -134,7 +134,7 @@ def test_an_unknown_path_is_404_in_this_dialects_shape_unless_it_belongs_to_anot
     web: HttpApp,
 ) -> None:
     for path in (
-        *("/topics/", "/topics/orders/nothing", "/topics/orders/partitions/0/offsets", "/brokers/1"),
+        *("/topics/", "/topics/orders/nothing", "/topics/orders/partitions/0/nothing", "/brokers/1"),
         "/topics/orders/partitions/",
     ):
         assert refusal(web, path) == (404, 404), path

@@ -227,7 +227,7 @@ REFUSED: list[tuple[str, dict[str, str], tuple[int, int]]] = [
     ('{"records":[{"value":"!"}]}', BINARY, (422, 42207)),
     (ONE, {"content-type": "application/json"}, (415, 415)),
     (ONE, {"content-type": "application/vnd.kafka.avro.v2+json"}, (415, 415)),
-    (ONE, {"content-encoding": "gzip"}, (415, 415)),
+    (ONE, {"content-encoding": "br"}, (415, 415)),
     (ONE, {"accept": "text/html"}, (406, 406)),
     (ONE, {"origin": "http://evil.example"}, (403, 40301)),
     (ONE, {"host": "evil.example"}, (421, 421)),

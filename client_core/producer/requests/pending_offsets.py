@@ -1,0 +1,286 @@
+"""Callers that wait for a partition's offsets, and the ListOffsets requests for them.
+
+A caller wants two offsets, the log's start and its end: each is a question of its own, because a request may
+name a partition only once. All questions of one kind for the same leader share a request. A later caller
+gets the next request, so that an offset is never older than its caller.
+
+    the leader answers          the offset is known; a caller ends with both
+    a retriable error           metadata is refreshed if the error says so, and the question is asked again
+                                after a growing pause: of the new leader, once that is known
+    another error               final for the partition
+    no leader, a lost request   as a retriable error
+
+I/O thread only. Source: KafkaAdminClient.listOffsets, PartitionLeaderStrategy, Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from client_core.error_codes import Errors
+from client_core.errors import (
+    Cause,
+    KafkaError,
+    LeaderNotAvailableError,
+    NetworkError,
+    TimeoutError,
+    error_for,
+)
+from client_core.metadata.partition_offsets import (
+    EARLIEST,
+    LATEST,
+    AskedPartition,
+    ListedOffsets,
+    ListOffsetsRequestBuilder,
+    OffsetFailure,
+)
+from client_core.producer.requests.deadlines import Deadlines
+from client_core.producer.requests.metadata_wait import no_brokers
+from client_core.producer.results.results import OffsetsResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from client_core.backoff import ExponentialBackoff
+    from client_core.client.kafka_client import ClientResponse, KafkaClient
+    from client_core.cluster import TopicPartition
+    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.results.ticket import Completions, Done
+
+#: The pause before the next try if the leader's connection is not ready.
+_PAUSE_MS: Final = 10
+
+
+class _Key(NamedTuple):
+    topic_partition: TopicPartition
+    timestamp: int
+
+
+@dataclass(slots=True, eq=False)
+class OffsetsWait:
+    """One wait. Created by any thread, then owned by the I/O thread."""
+
+    topic_partition: TopicPartition
+    done: Done
+    since_ms: int
+    deadline_ms: int
+    #: The offsets so far, by the question's timestamp.
+    found: dict[int, int] = field(default_factory=dict)
+    is_finished: bool = False
+    #: Set by any thread: `done` is not called from then on.
+    is_cancelled: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """One offset of one partition, those that wait for it, and its failures in a row."""
+
+    waits: dict[OffsetsWait, None] = field(default_factory=dict)
+    is_under_way: bool = False
+    not_before_ms: int = 0
+    attempts: int = 0
+    error: KafkaError | None = None
+    node_id: int | None = None
+    failing_since_ms: int = 0
+
+
+class PendingOffsets:
+    """All waits for offsets. I/O thread only."""
+
+    def __init__(
+        self, metadata: ProducerMetadata, completions: Completions, retry_backoff: ExponentialBackoff
+    ) -> None:
+        self._metadata = metadata
+        self._completions = completions
+        self._retry_backoff = retry_backoff
+        self._questions: dict[_Key, _Question] = {}
+        self._deadlines = Deadlines[OffsetsWait]()
+        #: The number of waits.
+        self.count = 0
+
+    def take(self, wait: OffsetsWait) -> None:
+        if wait.is_finished:
+            return
+        self.count += 1
+        self._deadlines.add(wait.deadline_ms, wait)
+        for key in _keys_of(wait):
+            self._questions.setdefault(key, _Question()).waits[wait] = None
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
+        """Sends what can be sent; returns ms until the next try, None if there is nothing to send."""
+        delays: list[int] = []
+        by_request: dict[tuple[int, int], list[_Key]] = {}
+        for key, question in list(self._questions.items()):
+            if question.is_under_way:
+                continue
+            if now_ms < question.not_before_ms:
+                delays.append(question.not_before_ms - now_ms)
+                continue
+            node = self._metadata.cache.leader_for(key.topic_partition)
+            if node is None:
+                self._failed(key, LeaderNotAvailableError(), None, now_ms)
+                delays.append(question.not_before_ms - now_ms)
+            else:
+                by_request.setdefault((node.id, key.timestamp), []).append(key)
+        for (node_id, timestamp), keys in by_request.items():
+            if not self._send(client, node_id, timestamp, keys, now_ms):
+                delays.append(_PAUSE_MS)
+        return min(delays, default=None)
+
+    def _send(
+        self, client: KafkaClient, node_id: int, timestamp: int, keys: Sequence[_Key], now_ms: int
+    ) -> bool:
+        cache = self._metadata.cache
+        node = cache.nodes_by_id.get(node_id)
+        if node is None:
+            return False
+        if not client.ready(node, now_ms):
+            if client.connection_failed(node):
+                for key in keys:
+                    self._failed(
+                        key, NetworkError(f"there is no connection to node {node_id}"), node_id, now_ms
+                    )
+            return False
+        asked = [
+            AskedPartition(key.topic_partition, cache.leader_and_epoch_for(key.topic_partition)[1])
+            for key in keys
+        ]
+        waits = {key: tuple(self._questions[key].waits) for key in keys}
+        last_ms = max(wait.deadline_ms for of_key in waits.values() for wait in of_key)
+        builder = ListOffsetsRequestBuilder(timestamp, asked, max(last_ms - now_ms, 1))
+        request = client.new_client_request(
+            node_id, builder, now_ms, expect_response=True, on_complete=partial(self._answered, waits)
+        )
+        for key in keys:
+            self._questions[key].is_under_way = True
+        client.send(request, now_ms)
+        return True
+
+    def _answered(self, asked: dict[_Key, tuple[OffsetsWait, ...]], response: ClientResponse) -> None:
+        final = response.version_mismatch or response.authentication_error
+        body = response.body if isinstance(response.body, ListedOffsets) else None
+        for key, waits in asked.items():
+            question = self._questions.get(key)
+            if question is not None:
+                question.is_under_way = False
+            found = None if body is None else body.by_partition.get(key.topic_partition)
+            if isinstance(found, int):
+                self._found(key, waits, found, response.received_ms)
+                continue
+            error = final or _error_of(key, body, found)
+            if error.retriable:
+                self._failed(key, error, response.destination, response.received_ms)
+                continue
+            for wait in waits:
+                if not wait.is_finished:
+                    self._finish(wait, error, response.received_ms)
+
+    def _found(self, key: _Key, waits: Sequence[OffsetsWait], offset: int, now_ms: int) -> None:
+        question = self._questions.get(key)
+        if question is not None:
+            question.attempts = question.not_before_ms = 0
+            question.error = None
+        for wait in waits:
+            if wait.is_finished:
+                continue
+            wait.found[key.timestamp] = offset
+            if len(wait.found) == len(_keys_of(wait)):
+                self._finish(wait, None, now_ms)
+            else:
+                self._leave(key, wait)
+
+    def _failed(self, key: _Key, error: KafkaError, node_id: int | None, now_ms: int) -> None:
+        """Notes a failure that may pass, and when to ask again."""
+        if error.refreshes_metadata:
+            missing = error.error is Errors.UNKNOWN_TOPIC_OR_PARTITION
+            self._metadata.request_update(False, "topic_missing" if missing else "leader_error")
+        question = self._questions.get(key)
+        if question is None:
+            return
+        if question.error is None or question.error.error is not error.error:
+            question.attempts, question.failing_since_ms = 0, now_ms
+        question.not_before_ms = now_ms + max(self._retry_backoff.backoff_ms(question.attempts), 1)
+        question.attempts += 1
+        question.error, question.node_id = error, node_id
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline_ms(self) -> int:
+        return self._deadlines.next_ms
+
+    def expire(self, now_ms: int) -> None:
+        """Ends the waits whose deadline has passed."""
+        for wait in self._deadlines.pop_due(now_ms):
+            self._finish(wait, self._too_late(wait, now_ms), now_ms)
+
+    def fail_all(self, error: KafkaError, now_ms: int) -> None:
+        """Ends all waits: no broker will answer, or the producer closes."""
+        for wait in self._deadlines.pop_all():
+            self._finish(wait, error, now_ms)
+
+    def cancel(self, wait: OffsetsWait) -> None:
+        """Ends a wait without calling its `done`."""
+        if not wait.is_finished:
+            self._forget(wait)
+
+    def _too_late(self, wait: OffsetsWait, now_ms: int) -> KafkaError:
+        waited_ms = now_ms - wait.since_ms
+        if self._metadata.cache.is_bootstrap:
+            return no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
+        late = TimeoutError(f"The offsets of {wait.topic_partition} were not received within {waited_ms} ms.")
+        for key in _keys_of(wait):
+            question = self._questions[key]
+            error = question.error
+            if key.timestamp in wait.found or error is None:
+                continue
+            if error.error is Errors.UNKNOWN_TOPIC_OR_PARTITION:
+                late.__cause__ = error  # the reason itself, not an attempt's error
+                return late
+            since_ms = now_ms - question.failing_since_ms
+            return late.because_of(
+                Cause(error.error, question.node_id, question.attempts, since_ms, error.message)
+            )
+        return late
+
+    def _finish(self, wait: OffsetsWait, error: KafkaError | None, now_ms: int) -> None:
+        self._forget(wait)
+        if wait.is_cancelled:
+            return
+        waited_ms = now_ms - wait.since_ms
+        if error is not None:
+            result = OffsetsResult(None, None, error=error, waited_ms=waited_ms)
+        else:
+            result = OffsetsResult(wait.found[EARLIEST], wait.found[LATEST], waited_ms=waited_ms)
+        self._completions.add(wait.done, result)
+
+    def _forget(self, wait: OffsetsWait) -> None:
+        wait.is_finished = True
+        self.count -= 1
+        self._deadlines.discard(wait.deadline_ms, wait)
+        for key in _keys_of(wait):
+            self._leave(key, wait)
+
+    def _leave(self, key: _Key, wait: OffsetsWait) -> None:
+        question = self._questions.get(key)
+        if question is not None:
+            question.waits.pop(wait, None)
+            if not question.waits:
+                del self._questions[key]
+
+
+def _keys_of(wait: OffsetsWait) -> tuple[_Key, _Key]:
+    return _Key(wait.topic_partition, EARLIEST), _Key(wait.topic_partition, LATEST)
+
+
+def _error_of(key: _Key, body: ListedOffsets | None, found: OffsetFailure | None) -> KafkaError:
+    if body is None:
+        return NetworkError("the connection to the leader ended, or the request timed out")
+    if found is None:
+        missing = f"The broker's answer has no offset of {key.topic_partition}."
+        return error_for(Errors.UNKNOWN_SERVER_ERROR.code, missing)
+    return error_for(found.error_code)

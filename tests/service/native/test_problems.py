@@ -1,0 +1,99 @@
+"""The reasons of problems: each names a page that the sidecar serves, without a token."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import pytest
+
+from client_core import Errors, InvalidTopicError, Phase, ProducerClosedError, RecordFailure, Written
+from client_core.errors import error_for
+from service.wire.errors import Problem, problem_of, problem_of_failure
+from service.wire.reasons import REASONS, SHUTTING_DOWN
+from tests.support.http_app import HttpApp
+from tests.support.tokens import TokensFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRODUCE = "/v1/topics/orders/records"
+
+
+@pytest.fixture
+def web() -> HttpApp:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    return web
+
+
+def reason_of(web: HttpApp, method: str, path: str, **more: object) -> str:
+    """Returns the reason of a refusal, after its page was read."""
+    answer = web.ask(method, path, **more)  # type: ignore[arg-type]
+    document = answer.json()
+    assert answer.status_code >= 400
+    page = web.get(document["type"])
+    assert page.status_code == 200
+    assert f"<h1>{document['title']}</h1>" in page.text
+    assert str(answer.status_code) in page.text
+    return str(document["type"].removeprefix("/problems/"))
+
+
+def test_each_refusal_names_its_reason(web: HttpApp) -> None:
+    json_type = {"content-type": "application/json"}
+    refusals = {
+        ("GET", "/v1/topics/orders/partitions/9", b""): "unknown-partition",
+        ("GET", "/v1/brokers/99", b""): "unknown-broker",
+        ("GET", "/v1/topics/a%20b/leader?partition=0", b""): "invalid-topic",
+        ("GET", "/v1/topics/orders/leader?partition=x", b""): "invalid-value",
+        ("GET", "/v1/topics/orders?min_version=other-1", b""): "other-process",
+        ("GET", "/nothing", b""): "not-found",
+        ("DELETE", "/v1/cluster", b""): "method-not-allowed",
+        ("POST", PRODUCE, b"{"): "malformed-request",
+        ("POST", PRODUCE, b'{"records":[]}'): "invalid-value",
+        ("POST", "/v1/topics/or%20ders/records", b'{"records":[{"value":1}]}'): "invalid-topic",
+    }
+    for (method, path, body), reason in refusals.items():
+        assert reason_of(web, method, path, headers=json_type, content=body) == reason, (method, path, body)
+    assert reason_of(web, "POST", PRODUCE, headers={"content-type": "text/plain"}) == "media-type"
+    assert reason_of(web, "GET", "/v1/cluster", headers={"origin": "https://evil.example"}) == "forbidden"
+
+
+def test_the_pages_need_no_token_and_an_unknown_one_is_not_there(tmp_path: Path) -> None:
+    web = HttpApp(tokens_file=TokensFile(tmp_path, shop={}).setting)
+    for reason in REASONS:
+        page = web.get(reason.uri)
+        assert page.status_code == 200
+        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    index = web.get("/problems").text
+    assert [reason.uri for reason in REASONS if f'href="{reason.uri}"' not in index] == []
+    assert web.get("/problems/nothing").status_code in (401, 404)
+    assert web.ask("POST", REASONS[0].uri).status_code == 401
+
+
+def test_every_status_and_error_of_kafka_has_a_reason_of_that_status() -> None:
+    for known in Errors:
+        if known is Errors.NONE:
+            continue
+        for written in Written:
+            for phase in Phase:
+                problem = problem_of_failure(RecordFailure(error_for(known.code), phase, written, 1))
+                assert problem.status in problem.said_reason.statuses, (known, written, phase)
+    statuses = {status for reason in REASONS for status in reason.statuses}
+    for status in statuses:
+        assert status in Problem(status, "no").said_reason.statuses
+        assert HTTPStatus(status)
+
+
+def test_a_reason_gives_way_if_the_status_is_not_its_own() -> None:
+    assert problem_of(ProducerClosedError("closed")).said_reason is SHUTTING_DOWN
+    late = problem_of_failure(
+        RecordFailure(ProducerClosedError("closed"), Phase.DELIVERY, Written.UNKNOWN, 1)
+    )
+    assert json.loads(late.body())["type"] == "/problems/outcome-unknown"
+    assert json.loads(problem_of(InvalidTopicError("no")).body())["type"] == "/problems/invalid-topic"
+
+
+def test_no_two_reasons_have_one_name() -> None:
+    assert len({reason.name for reason in REASONS}) == len(REASONS)
