@@ -108,6 +108,8 @@ class Judge:
         if attempt.is_replayed:
             return
         process = attempt.process
+        # With other failures it is answered later than it had none: there may be memory again.
+        waited_only = all(outcome.phase == "buffer" for outcome in outcomes)
         for outcome in outcomes:
             if outcome.what in ("acknowledged", "spooled"):
                 continue
@@ -119,7 +121,7 @@ class Judge:
                     )
             elif outcome.phase == "delivery" and outcome.error not in self._known_errors:
                 raise SimulationError("gave up", f"{attempt.name} failed by what no broker said: {outcome}")
-            elif outcome.phase == "buffer" and not process.has_batches:
+            elif waited_only and not process.has_batches:
                 raise SimulationError("starved", f"{attempt.name}: no batch holds memory, but {outcome}")
 
     @property
