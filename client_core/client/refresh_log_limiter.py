@@ -37,7 +37,7 @@ class RefreshLogLimiter:
         #: The topics of the last response, and what was found in them: equal topics are not searched again.
         self._checked_topics: Sequence[object] = ()
         self._without_listener: tuple[int, tuple[str, ...]] = (0, ())
-        self._reported_without_listener = self._without_listener
+        self._reported_without_listener: tuple[int, tuple[str, ...]] = (0, ())
         self._reported_topics: dict[str, int] = {}
         self._complained_ms: int | None = None
 

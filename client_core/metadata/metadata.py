@@ -347,9 +347,7 @@ class Metadata:
         """Reports an update, without the lock."""
         if self._counted[0] is not after.topics:
             self._counted = (after.topics, after.partition_total, after.leaderless_total)
-        summary = UpdateSummary(
-            after.update_version, len(after.topics), *self._counted[1:], after.cluster_id
-        )
+        summary = UpdateSummary(after.update_version, len(after.topics), *self._counted[1:], after.cluster_id)
         _log.debug("Updated metadata: %s", summary)
         self._announce(before, after, response.differences)
         self._notify_listeners()

@@ -93,6 +93,4 @@ class MetadataRequestBuilder:
 
     def response_reader(self, size_bytes: int, version: int) -> MetadataReader:
         """Returns a reader that decodes the response while it arrives."""
-        return MetadataReader(
-            size_bytes, version, self.known_topics(), self.topics, in_order=self.in_order()
-        )
+        return MetadataReader(size_bytes, version, self.known_topics(), self.topics, in_order=self.in_order())

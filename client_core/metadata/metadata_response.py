@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -427,7 +426,7 @@ class _Steps:
         if not self._layout.is_flexible or self._on_passed is not None:
             return 0
         reader, at = self._reader, self._reader.pos
-        next_known = map(_RAW, islice(self._known, self._position, None))
+        next_known = map(_RAW, self._known[self._position : self._position + _RUN_TOPICS])
         heads = read_heads(reader.buf, at, self._layout, min(left, _RUN_TOPICS), next_known)
         if len(heads) < _FEWEST_FOR_A_RUN:
             return 0

@@ -163,7 +163,7 @@ def locate_partitions(
 
 @lru_cache(maxsize=4096)
 def regular_partitions(first: int, count: int, stride: int) -> LocatedPartitions:
-    """Returns the offsets of partitions 0 to `count` - 1 at a stride. Topics of one layout share one object."""
+    """Returns the offsets of partitions 0 to `count` - 1 at a stride. Topics that are alike share it."""
     end = first + count * stride
     return LocatedPartitions(range(first, end, stride), range(count), stride, end)
 
@@ -195,9 +195,7 @@ def pass_over_partitions(
     return count, at
 
 
-def flexible_stride(
-    buf: bytes, first: int, count: int, numbers: Iterable[bytes] | None = None
-) -> int | None:
+def flexible_stride(buf: bytes, first: int, count: int, numbers: Iterable[bytes] | None = None) -> int | None:
     """Returns the proven stride of all partitions; None if there is none, or it can't be proven.
 
     `numbers` has the four bytes of the partitions' numbers as columns, most significant first; None: they are

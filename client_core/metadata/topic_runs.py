@@ -39,7 +39,9 @@ _ONES: Final = bytes(range(_ONE_BYTE))
 Head = tuple[int, bytes, int, int, int, int, int]
 
 
-def read_heads(buf: bytes, at: int, layout: TopicLayout, most: int, next_known: Iterable[bytes]) -> list[Head]:
+def read_heads(
+    buf: bytes, at: int, layout: TopicLayout, most: int, next_known: Iterable[bytes]
+) -> list[Head]:
     """Returns the heads of at most `most` topics from `at` on, unproven: those of usual topics.
 
     A run ends before a topic with an error, a long name, or many partitions, and before an unchanged topic:
@@ -116,10 +118,9 @@ def read_run(
         raw = buf[start:end]
         known = known_topics.get(name)
         run.known.append(known)
-        if known is not None and known.layout is layout and not known.overlay:
-            if known.raw == raw:
-                run.tables.append(known)
-                continue
+        if known is not None and known.layout is layout and not known.overlay and known.raw == raw:
+            run.tables.append(known)
+            continue
         located = regular_partitions(first - start, count, stride)
         faults = NO_FAULTS if proven[stride] else find_faults(raw, located, layout)
         use = TopicUse() if known is None else known.use
