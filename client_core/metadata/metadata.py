@@ -22,9 +22,7 @@ from client_core.backoff import ExponentialBackoff
 from client_core.errors import (
     IllegalArgumentError,
     IllegalStateError,
-    InvalidTopicError,
     KafkaError,
-    TopicAuthorizationError,
 )
 from client_core.events import NO_EVENTS, EventSink
 from client_core.metadata.leader_epochs import LastSeenEpochs, take_hints
@@ -32,7 +30,7 @@ from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, Re
 from client_core.metadata.metadata_changes import changes_between
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.refresh_schedule import RefreshReason, RefreshSchedule
-from client_core.metadata.topic_answers import sort_answers
+from client_core.metadata.topic_answers import MetadataErrors, sort_answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,50 +45,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _OVERLAY: Final = attrgetter("overlay")
-
-
-class MetadataErrors:
-    """The fatal error, and the unauthorized and invalid topics (META-19, META-20)."""
-
-    def __init__(self) -> None:
-        self.fatal: KafkaError | None = None
-        self._unauthorized_topics: frozenset[str] = frozenset()
-        self._invalid_topics: frozenset[str] = frozenset()
-
-    def answered(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
-        """Replaces all errors that were not raised yet with a response's.
-
-        Clears the fatal error, since metadata arrived. Java keeps one without a waiter, and raises it to the
-        next waiter, maybe hours later.
-        """
-        self.fatal = None
-        self._replace_recoverable(unauthorized, invalid)
-
-    def _replace_recoverable(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
-        self._unauthorized_topics = unauthorized
-        self._invalid_topics = invalid
-
-    def take_fatal(self) -> KafkaError | None:
-        """Returns and clears the fatal error."""
-        fatal, self.fatal = self.fatal, None
-        return fatal
-
-    def take(self, topic: str | None = None) -> KafkaError | None:
-        """Returns the most severe error, of one topic if given. Clears all errors, of every topic."""
-        unauthorized, invalid = self._unauthorized_topics, self._invalid_topics
-        self._replace_recoverable(frozenset(), frozenset())
-        if topic is not None:
-            unauthorized, invalid = unauthorized & {topic}, invalid & {topic}
-        fatal = self.take_fatal()
-        if fatal is not None:
-            return fatal
-        if unauthorized:
-            return TopicAuthorizationError(f"Not authorized to access topics: {_listed(unauthorized)}")
-        return InvalidTopicError(f"Invalid topics: {_listed(invalid)}") if invalid else None
-
-
-def _listed(topics: frozenset[str]) -> str:
-    return f"[{', '.join(sorted(topics))}]"
 
 
 @dataclass(frozen=True, slots=True)

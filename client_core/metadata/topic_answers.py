@@ -1,4 +1,4 @@
-"""Sorts a response's topics into accepted partitions, errors and ids.
+"""Sorts a response's topics into accepted partitions, errors and ids; keeps the errors until raised.
 
 It checks leader epochs, and whether a response requires another update or shows progress (META-11 to
 META-16). Under Metadata's lock, on the I/O thread. Source: Metadata.handleMetadataResponse, Kafka 4.3.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from client_core.error_codes import Errors
+from client_core.errors import InvalidTopicError, TopicAuthorizationError
 from client_core.metadata.metadata_response import TopicFailure
 from client_core.metadata.topic_layout import NO_FAULTS
 
@@ -18,12 +19,57 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from uuid import UUID
 
+    from client_core.errors import KafkaError
     from client_core.metadata.leader_epochs import LastSeenEpochs
     from client_core.metadata.metadata_response import MetadataResponse
     from client_core.metadata.refresh_schedule import RefreshSchedule
     from client_core.metadata.topic_table import TopicTable
 
 _log = logging.getLogger(__name__)
+
+
+class MetadataErrors:
+    """The fatal error, and the unauthorized and invalid topics (META-19, META-20)."""
+
+    def __init__(self) -> None:
+        self.fatal: KafkaError | None = None
+        self._unauthorized_topics: frozenset[str] = frozenset()
+        self._invalid_topics: frozenset[str] = frozenset()
+
+    def answered(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
+        """Replaces all errors that were not raised yet with a response's.
+
+        Clears the fatal error, since metadata arrived. Java keeps one without a waiter, and raises it to the
+        next waiter, maybe hours later.
+        """
+        self.fatal = None
+        self._replace_recoverable(unauthorized, invalid)
+
+    def _replace_recoverable(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
+        self._unauthorized_topics = unauthorized
+        self._invalid_topics = invalid
+
+    def take_fatal(self) -> KafkaError | None:
+        """Returns and clears the fatal error."""
+        fatal, self.fatal = self.fatal, None
+        return fatal
+
+    def take(self, topic: str | None = None) -> KafkaError | None:
+        """Returns the most severe error, of one topic if given. Clears all errors, of every topic."""
+        unauthorized, invalid = self._unauthorized_topics, self._invalid_topics
+        self._replace_recoverable(frozenset(), frozenset())
+        if topic is not None:
+            unauthorized, invalid = unauthorized & {topic}, invalid & {topic}
+        fatal = self.take_fatal()
+        if fatal is not None:
+            return fatal
+        if unauthorized:
+            return TopicAuthorizationError(f"Not authorized to access topics: {_listed(unauthorized)}")
+        return InvalidTopicError(f"Invalid topics: {_listed(invalid)}") if invalid else None
+
+
+def _listed(topics: frozenset[str]) -> str:
+    return f"[{', '.join(sorted(topics))}]"
 
 
 @dataclass(slots=True)
