@@ -216,7 +216,9 @@ class JavaCaches:
         return int(self._java.ask(f"memory {self._file(answers, case)}")["bytes"])
 
     def _file(self, answers: Answers, case: str) -> str:
-        path = self._folder / f"{answers.partitions}-{CASES.index(case)}"
+        path = (
+            self._folder / f"{answers.partitions}-{answers.per_topic}-{answers.brokers}-{CASES.index(case)}"
+        )
         if not path.exists():
             path.write_bytes(answers.bodies[VERSION][case])
         return str(path)

@@ -3,10 +3,12 @@
 `metadata_shapes.py` has the changes between responses, `metadata_peers.py` the contestants. All get the same
 bytes except aiokafka, which uses an older version of the same responses, without topic ids and epochs. Java
 is warmed up for seconds. A round applies all responses to a new cache of each contestant, in turn; the
-figures are medians. `metadata_rest.py` then measures a cache's memory with a thousand topics, and how long a
+figures are medians. A cache's cost is per topic or per partition, so there are shapes from one to a hundred
+partitions a topic. `metadata_rest.py` then measures a cache's memory with a thousand topics, and how long a
 refresh stalls other threads.
 
-`--quick` runs two rounds, to check that everything works.
+`--quick` runs two rounds, to check that everything works. `--shape=10000,10,9` measures only this shape:
+partitions, partitions a topic, brokers.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks.java_peer import JavaPeer
 from benchmarks.measure import Goal, goal, median, report, table
@@ -32,8 +34,46 @@ if TYPE_CHECKING:
 OURS: Final = "pilotfish"
 KAFKA_PYTHON: Final = "kafka-python"
 JAVA: Final = "Java"
-#: Partitions, and rounds: short measurements vary more.
-SIZES: Final = {1_000: 15, 10_000: 7, 100_000: 5}
+
+
+class Shape(NamedTuple):
+    """A cluster's size, and how its partitions are spread."""
+
+    partitions: int
+    per_topic: int
+    brokers: int
+
+    def __str__(self) -> str:
+        size = f"{self.partitions // 1_000}k partitions"
+        if (self.per_topic, self.brokers) == (100, 3):
+            return size
+        return f"{size}, {self.per_topic} a topic, {self.brokers} brokers"
+
+
+#: The shape of memory, and the number of its rounds: short measurements vary more.
+LARGEST: Final = Shape(100_000, 100, 3)
+SHAPES: Final = {
+    Shape(1_000, 100, 3): 15,
+    Shape(10_000, 100, 3): 7,
+    LARGEST: 5,
+    Shape(10_000, 1, 9): 5,
+    Shape(10_000, 10, 9): 7,
+    Shape(10_000, 50, 9): 7,
+    Shape(100_000, 10, 9): 3,
+}
+#: Goals for CPU by shape: case, peer, and the greatest ratio.
+CPU_GOALS: Final = {
+    Shape(10_000, 100, 3): (
+        (FIRST, "kafka-python", 0.15),
+        (AGAIN, "kafka-python", 0.02),
+        (AGAIN, "Java", 0.05),
+    ),
+    LARGEST: ((FIRST, "Java", 0.15), (AGAIN, "Java", 0.05), (BROKER_DOWN, "Java", 0.3)),
+    Shape(10_000, 1, 9): ((AGAIN, "Java", 0.05),),
+    Shape(10_000, 10, 9): ((FIRST, "Java", 0.35), (AGAIN, "Java", 0.05), (BROKER_DOWN, "Java", 0.9)),
+    Shape(10_000, 50, 9): ((FIRST, "Java", 0.35), (AGAIN, "Java", 0.05), (BROKER_DOWN, "Java", 0.9)),
+    Shape(100_000, 10, 9): ((FIRST, "Java", 0.35), (AGAIN, "Java", 0.05), (BROKER_DOWN, "Java", 0.9)),
+}
 STALL_ROUNDS: Final = 5
 #: The contestants whose stalls are measured: the others take seconds each, and are like kafka-python.
 STALLING: Final = (OURS, KAFKA_PYTHON)
@@ -73,17 +113,17 @@ def print_lives(size: Answers, cpu_ms: CpuMs) -> None:
         (f"{OURS} / {peer}", *(cpu_ms[OURS][case] / cpu_ms[peer][case] for case in CASES))
         for peer in (JAVA, KAFKA_PYTHON)
     )
-    table(f"refresh of {size.partitions:,} partitions, CPU ms", ("who", *CASES), rows)
+    table(f"refresh of {_shape(size)}, CPU ms", ("who", *CASES), rows)
 
 
-def cpu_goals(partitions: int, cpu_ms: CpuMs) -> Iterator[Goal]:
-    wanted = {
-        10_000: ((FIRST, KAFKA_PYTHON, 0.15), (AGAIN, KAFKA_PYTHON, 0.02), (AGAIN, JAVA, 0.15)),
-        100_000: ((FIRST, JAVA, 0.15), (BROKER_DOWN, JAVA, 0.3)),
-    }
-    for case, peer, bound in wanted.get(partitions, ()):
+def _shape(size: Answers) -> Shape:
+    return Shape(size.partitions, size.per_topic, size.brokers)
+
+
+def cpu_goals(shape: Shape, cpu_ms: CpuMs) -> Iterator[Goal]:
+    for case, peer, bound in CPU_GOALS.get(shape, ()):
         yield goal(
-            f"refresh of {partitions // 1_000}k partitions, {case}, CPU against {peer}",
+            f"refresh of {shape}, {case}, CPU against {peer}",
             ours=cpu_ms[OURS][case],
             peer=cpu_ms[peer][case],
             at_most=bound,
@@ -132,23 +172,31 @@ def stall_goal(size: Answers, rounds: int) -> Goal:
     )
 
 
-def main(is_quick: bool = False) -> None:
+def main(is_quick: bool = False, only: Shape | None = None) -> None:
     goals: list[Goal] = []
     with (
         tempfile.TemporaryDirectory(prefix="pilotfish-bench-") as folder,
         JavaPeer("MetadataPeer", str(VERSION)) as process,
     ):
         java = JavaCaches(process, Path(folder))
-        smaller = size = answers(min(SIZES))
-        for partitions, rounds in SIZES.items():
-            smaller, size = size, answers(partitions)
-            cpu_ms = cpu_of_lives(size, java, QUICK_ROUNDS if is_quick else rounds)
+        for shape, rounds in SHAPES.items() if only is None else {only: STALL_ROUNDS}.items():
+            cpu_ms = cpu_of_lives(size := answers(*shape), java, QUICK_ROUNDS if is_quick else rounds)
             print_lives(size, cpu_ms)
-            goals += cpu_goals(partitions, cpu_ms)
-        goals.append(memory_goal(size, smaller, java))
-    goals.append(stall_goal(size, QUICK_ROUNDS if is_quick else STALL_ROUNDS))
+            goals += cpu_goals(shape, cpu_ms)
+        if only is None:
+            size = answers(*LARGEST)
+            goals.append(memory_goal(size, answers(10_000), java))
+    if only is None:
+        goals.append(stall_goal(size, QUICK_ROUNDS if is_quick else STALL_ROUNDS))
     report(goals)
 
 
+def _only(arguments: list[str]) -> Shape | None:
+    for argument in arguments:
+        if argument.startswith("--shape="):
+            return Shape(*map(int, argument.removeprefix("--shape=").split(",")))
+    return None
+
+
 if __name__ == "__main__":
-    main("--quick" in sys.argv[1:])
+    main("--quick" in sys.argv[1:], _only(sys.argv[1:]))

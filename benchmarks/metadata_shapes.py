@@ -1,7 +1,7 @@
 """Six metadata responses as bytes, for caches to apply in order: the history of a cluster.
 
-Topics of a hundred partitions on three brokers, three replicas each. Every contestant starts with an empty
-cache and gets the six in this order, so each change applies to topics that it holds:
+A shape has a number of partitions a topic and of brokers; three replicas each. Every contestant starts with
+an empty cache and gets the six in this order, so each change applies to topics that it holds:
 
     first               everything is new
     again               the same bytes
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 #: The version of all contestants except aiokafka, which ends at 5: no topic ids, no epochs.
 VERSION: Final = 12
 AIOKAFKA_VERSION: Final = 5
-PARTITIONS_PER_TOPIC: Final = 100
-BROKERS: Final = (1, 2, 3)
+REPLICAS: Final = 3
 LOST_BROKER: Final = 2
 
 FIRST: Final = "first"
@@ -47,29 +46,42 @@ CASES: Final = (FIRST, AGAIN, TOPICS_CHANGED, PARTITIONS_CHANGED, INSERTED, BROK
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The history of a cluster with `partitions` partitions.
+    """The history of a cluster with `partitions` partitions, as many a topic, on some brokers.
 
     `bodies` are the responses by version and case, `added` the topics that begin with a case,
     `leader_changes` the expected total, and `led` the partitions that each broker leads at the end.
     """
 
     partitions: int
+    per_topic: int
+    brokers: int
     bodies: Mapping[int, Mapping[str, bytes]]
     added: Mapping[str, Sequence[str]]
     leader_changes: int
     led: Mapping[int, int]
 
 
-def answers(partitions: int, versions: Iterable[int] = (VERSION, AIOKAFKA_VERSION)) -> Answers:
+def answers(
+    partitions: int,
+    per_topic: int = 100,
+    brokers: int = 3,
+    versions: Iterable[int] = (VERSION, AIOKAFKA_VERSION),
+) -> Answers:
     """Returns the history at each version; the bytes are the same in each run."""
     random = Random(5)
-    topics = [_topic(topic_name(number), number) for number in range(partitions // PARTITIONS_PER_TOPIC)]
+    node_ids = range(1, brokers + 1)
+
+    def topic(name: str, number: int) -> MetadataResponseTopic:
+        of_topic = tuple(_partition(number + n, n, node_ids) for n in range(per_topic))
+        return MetadataResponseTopic(name=name, topic_id=UUID(int=number + 1), partitions=of_topic)
+
+    topics = [topic(topic_name(number), number) for number in range(partitions // per_topic)]
     names = [topic_name(number) for number in range(len(topics))]
     bodies: dict[int, dict[str, bytes]] = {version: {} for version in versions}
 
-    def answer(case: str, brokers: Sequence[int] = BROKERS) -> None:
+    def answer(case: str, alive: Sequence[int] = node_ids) -> None:
         for version, by_case in bodies.items():
-            by_case[case] = _response(brokers, topics).encode(version)
+            by_case[case] = _response(alive, topics).encode(version)
 
     answer(FIRST)
     answer(AGAIN)
@@ -80,21 +92,22 @@ def answers(partitions: int, versions: Iterable[int] = (VERSION, AIOKAFKA_VERSIO
     answer(TOPICS_CHANGED)
 
     scattered = random.sample(range(partitions), partitions // 100)
-    for number, moving in _by_topic(scattered).items():
+    for number, moving in _by_topic(scattered, per_topic).items():
         topics[number] = _changed(topics[number], _moved, moving)
     answer(PARTITIONS_CHANGED)
 
     middle = len(topics) // 2
     inserted = f"{topic_name(middle - 1)}-and-a-half"
-    topics.insert(middle, _topic(inserted, len(topics)))
+    topics.insert(middle, topic(inserted, len(topics)))
     answer(INSERTED)
 
     orphans = _led(topics)[LOST_BROKER]
     topics = [_changed(topic, _without_lost_broker) for topic in topics]
-    answer(BROKER_DOWN, [broker for broker in BROKERS if broker != LOST_BROKER])
+    answer(BROKER_DOWN, [broker for broker in node_ids if broker != LOST_BROKER])
 
-    changes = len(chosen) * PARTITIONS_PER_TOPIC + len(scattered) + orphans
-    return Answers(partitions, bodies, {FIRST: names, INSERTED: [inserted]}, changes, _led(topics))
+    changes = len(chosen) * per_topic + len(scattered) + orphans
+    added = {FIRST: names, INSERTED: [inserted]}
+    return Answers(partitions, per_topic, brokers, bodies, added, changes, _led(topics))
 
 
 def topic_name(number: int) -> str:
@@ -109,15 +122,9 @@ def _response(brokers: Iterable[int], topics: Iterable[MetadataResponseTopic]) -
     return MetadataResponse(brokers=nodes, cluster_id="bench", controller_id=1, topics=tuple(topics))
 
 
-def _topic(name: str, number: int) -> MetadataResponseTopic:
-    partitions = tuple(_partition(number + partition, partition) for partition in range(PARTITIONS_PER_TOPIC))
-    return MetadataResponseTopic(name=name, topic_id=UUID(int=number + 1), partitions=partitions)
-
-
-def _partition(turn: int, partition: int) -> MetadataResponsePartition:
+def _partition(turn: int, partition: int, node_ids: Sequence[int]) -> MetadataResponsePartition:
     """Returns a partition. Its replicas begin with the preferred leader; brokers take turns."""
-    first = turn % len(BROKERS)
-    replicas = BROKERS[first:] + BROKERS[:first]
+    replicas = tuple(node_ids[(turn + n) % len(node_ids)] for n in range(REPLICAS))
     return MetadataResponsePartition(
         partition_index=partition,
         leader_id=replicas[0],
@@ -147,6 +154,8 @@ def _moved(partition: MetadataResponsePartition) -> MetadataResponsePartition:
 
 
 def _without_lost_broker(partition: MetadataResponsePartition) -> MetadataResponsePartition:
+    if LOST_BROKER not in partition.replica_nodes:
+        return partition
     in_sync = tuple(node_id for node_id in partition.isr_nodes if node_id != LOST_BROKER)
     orphaned = partition.leader_id == LOST_BROKER
     return partition._replace(
@@ -157,11 +166,11 @@ def _without_lost_broker(partition: MetadataResponsePartition) -> MetadataRespon
     )
 
 
-def _by_topic(numbers: Iterable[int]) -> dict[int, list[int]]:
+def _by_topic(numbers: Iterable[int], per_topic: int) -> dict[int, list[int]]:
     """Converts numbers over all partitions to topic numbers with partition numbers."""
     found: dict[int, list[int]] = {}
     for number in numbers:
-        topic, partition = divmod(number, PARTITIONS_PER_TOPIC)
+        topic, partition = divmod(number, per_topic)
         found.setdefault(topic, []).append(partition)
     return found
 

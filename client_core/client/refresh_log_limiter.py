@@ -13,6 +13,8 @@ from client_core.error_codes import Errors
 from client_core.metadata.topic_table import TopicTable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from client_core.metadata.metadata_response import MetadataResponse
 
 _log: Final = logging.getLogger(__name__)
@@ -32,6 +34,9 @@ class RefreshLogLimiter:
     def __init__(self) -> None:
         self._reported_ways: set[tuple[str, str]] = set()
         self._failing_since_ms: int | None = None
+        #: The topics of the last response, and what was found in them: equal topics are not searched again.
+        self._checked_topics: Sequence[object] = ()
+        self._without_listener: tuple[int, tuple[str, ...]] = (0, ())
         self._reported_without_listener: tuple[int, tuple[str, ...]] = (0, ())
         self._reported_topics: dict[str, int] = {}
         self._complained_ms: int | None = None
@@ -65,7 +70,10 @@ class RefreshLogLimiter:
 
     def response_came(self, response: MetadataResponse, correlation_id: int, now_ms: int) -> None:
         """Logs a response's errors: leaders without a matching listener, mistyped topics."""
-        without_listener = count, named = _partitions_without_listener(response)
+        if response.topics is not self._checked_topics:
+            self._checked_topics = response.topics
+            self._without_listener = _partitions_without_listener(response)
+        without_listener = count, named = self._without_listener
         if count and without_listener != self._reported_without_listener:
             _log.warning(
                 "%d partitions have leader brokers without a matching listener, including %s",
@@ -102,7 +110,7 @@ def _partitions_without_listener(response: MetadataResponse) -> tuple[int, tuple
     """Returns the number of such partitions, and the names of the first: all partitions may be affected."""
     code, count, named = Errors.LISTENER_NOT_FOUND.code, 0, list[str]()
     for topic in response.topics:
-        if not isinstance(topic, TopicTable) or code not in topic.error_codes:
+        if not isinstance(topic, TopicTable) or code not in topic.faults.error_codes:
             continue
         for number in topic.raw_numbers:
             partition = topic.metadata(number)

@@ -147,10 +147,16 @@ class LastSeenEpochs:
 
     def retain(self, held: Set[str], is_held: Callable[[str], bool]) -> None:
         """Forgets topics that are no longer held (META-24); calls `is_held` for those not in `held`."""
+        if len(self._tables) == len(held):
+            return  # those in `held` are all in our tables
         for topic in self._tables.keys() - held:
             if not is_held(topic):
                 del self._tables[topic]
                 self._explicit.pop(topic, None)
+
+    def knows(self, topic: str) -> bool:
+        """Returns whether a table of this topic was accepted."""
+        return topic in self._tables
 
     def is_reported_by(self, table: TopicTable) -> bool:
         """Returns whether this table is the last accepted one, so there is nothing to accept."""
@@ -172,6 +178,9 @@ class LastSeenEpochs:
         """
         known = self._tables.get(table.name)
         explicit = self._explicit.get(table.name)
+        if known is None and explicit is None:
+            self._tables[table.name] = table
+            return table, table.partition_count > 0
         if known is None or topic_id_changed:
             self._keep_absent(table)
             self._tables[table.name] = table

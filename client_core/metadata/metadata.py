@@ -15,15 +15,14 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.backoff import ExponentialBackoff
 from client_core.errors import (
     IllegalArgumentError,
     IllegalStateError,
-    InvalidTopicError,
     KafkaError,
-    TopicAuthorizationError,
 )
 from client_core.events import NO_EVENTS, EventSink
 from client_core.metadata.leader_epochs import LastSeenEpochs, take_hints
@@ -31,7 +30,7 @@ from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, Re
 from client_core.metadata.metadata_changes import changes_between
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.refresh_schedule import RefreshReason, RefreshSchedule
-from client_core.metadata.topic_answers import sort_answers
+from client_core.metadata.topic_answers import MetadataErrors, sort_answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,54 +39,12 @@ if TYPE_CHECKING:
     from client_core.cluster import Cluster, Node, TopicPartition
     from client_core.metadata.leader_epochs import LeaderIdAndEpoch, TopicDifference
     from client_core.metadata.metadata_response import KnownTopics, MetadataResponse
+    from client_core.metadata.topic_answers import TopicAnswers
     from client_core.metadata.topic_layout import PartitionMetadata
-
+    from client_core.metadata.topic_table import TopicTable
 
 _log = logging.getLogger(__name__)
-
-
-class MetadataErrors:
-    """The fatal error, and the unauthorized and invalid topics (META-19, META-20)."""
-
-    def __init__(self) -> None:
-        self.fatal: KafkaError | None = None
-        self._unauthorized_topics: frozenset[str] = frozenset()
-        self._invalid_topics: frozenset[str] = frozenset()
-
-    def answered(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
-        """Replaces all errors that were not raised yet with a response's.
-
-        Clears the fatal error, since metadata arrived. Java keeps one without a waiter, and raises it to the
-        next waiter, maybe hours later.
-        """
-        self.fatal = None
-        self._replace_recoverable(unauthorized, invalid)
-
-    def _replace_recoverable(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
-        self._unauthorized_topics = unauthorized
-        self._invalid_topics = invalid
-
-    def take_fatal(self) -> KafkaError | None:
-        """Returns and clears the fatal error."""
-        fatal, self.fatal = self.fatal, None
-        return fatal
-
-    def take(self, topic: str | None = None) -> KafkaError | None:
-        """Returns the most severe error, of one topic if given. Clears all errors, of every topic."""
-        unauthorized, invalid = self._unauthorized_topics, self._invalid_topics
-        self._replace_recoverable(frozenset(), frozenset())
-        if topic is not None:
-            unauthorized, invalid = unauthorized & {topic}, invalid & {topic}
-        fatal = self.take_fatal()
-        if fatal is not None:
-            return fatal
-        if unauthorized:
-            return TopicAuthorizationError(f"Not authorized to access topics: {_listed(unauthorized)}")
-        return InvalidTopicError(f"Invalid topics: {_listed(invalid)}") if invalid else None
-
-
-def _listed(topics: frozenset[str]) -> str:
-    return f"[{', '.join(sorted(topics))}]"
+_OVERLAY: Final = attrgetter("overlay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +108,13 @@ class Metadata:
         #: I/O thread.
         self.doubted_node_id: int | None = None
         self._last_seen = LastSeenEpochs()
+        #: The topics of the last full response in order, none with an overlay; those of the snapshot that it
+        #: led to; and whether the same topics again would change nothing.
+        self._tables: tuple[TopicTable, ...] = ()
+        self._tables_of: KnownTopics = self.cache.topics
+        self._is_settled_answer = False
+        #: The counted topics, their partitions and those without a leader.
+        self._counted: tuple[KnownTopics, int, int] = (self.cache.topics, 0, 0)
         self._update_version = 0
         self._errors = MetadataErrors()
         self._is_closed = False
@@ -245,7 +209,7 @@ class Metadata:
 
     def _new_request(self) -> MetadataRequestBuilder:
         """Returns a request for all wanted topics. Lock held."""
-        return MetadataRequestBuilder.all_topics(self._known_topics)
+        return MetadataRequestBuilder.all_topics(self._known_topics, self._known_in_order)
 
     def _new_partial_request(self, is_enough: bool) -> MetadataRequestBuilder | None:
         """Returns a request for new topics, if that suffices; None if all must be requested. Lock held."""
@@ -253,6 +217,10 @@ class Metadata:
 
     def _known_topics(self) -> KnownTopics:
         return self.cache.topics
+
+    def _known_in_order(self) -> tuple[TopicTable, ...]:
+        """Returns the topics of the last full response, if the snapshot still has these tables."""
+        return self._tables if self.cache.topics is self._tables_of else ()
 
     # -- updates ---------------------------------------------------------------------------------------------
 
@@ -331,13 +299,9 @@ class Metadata:
         self, before: MetadataCache, after: MetadataCache, response: MetadataResponse
     ) -> UpdateSummary:
         """Reports an update, without the lock."""
-        summary = UpdateSummary(
-            after.update_version,
-            len(after.topics),
-            after.partition_total,
-            after.leaderless_total,
-            after.cluster_id,
-        )
+        if self._counted[0] is not after.topics:
+            self._counted = (after.topics, after.partition_total, after.leaderless_total)
+        summary = UpdateSummary(after.update_version, len(after.topics), *self._counted[1:], after.cluster_id)
         _log.debug("Updated metadata: %s", summary)
         self._announce(before, after, response.differences)
         self._notify_listeners()
@@ -345,6 +309,14 @@ class Metadata:
 
     def _apply(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> MetadataCache:
         """Returns the current snapshot updated with the response (META-17, META-18). Lock held."""
+        nodes = list(response.brokers.items())
+        self._random.shuffle(nodes)  # CLU-02
+        cluster = ClusterAnswer(response.cluster_id, dict(nodes), response.controller)
+        time = RefreshTime(now_ms, self._wall_ms())
+        if not is_partial and self._is_settled_response(response, now_ms):
+            return self.cache.with_cluster(cluster).refreshed_at(time, self._update_version, None)
+        if not is_partial:
+            self._begin_to_check(now_ms)
         answers = sort_answers(
             response,
             self.cache.topics,
@@ -356,18 +328,41 @@ class Metadata:
             now_ms,
         )
         self._last_seen.retain(answers.tables.keys(), lambda topic: self.retain_topic(topic, False, now_ms))
-        nodes = list(response.brokers.items())
-        self._random.shuffle(nodes)  # CLU-02
-        cluster = ClusterAnswer(response.cluster_id, dict(nodes), response.controller)
-        time = RefreshTime(now_ms, self._wall_ms())
         if not is_partial:
             after = self.cache.replaced_by(cluster, answers)
+            self._settle(after, answers)
             return after.refreshed_at(time, self._update_version, None)
+        self._is_settled_answer = False
+        answers.names = {topic.name for topic in response.topics}
         internal = self.cache.cluster.internal_topics
         after = self.cache.merge_with(
             cluster, answers, lambda topic: self.retain_topic(topic, topic in internal, now_ms)
         )
         return after.refreshed_at(time, self._update_version, answers)
+
+    def _settle(self, after: MetadataCache, answers: TopicAnswers) -> None:
+        """Keeps the tables of a full response in order, to compare them with the next one. Lock held."""
+        tables = tuple(after.topics.values())
+        self._tables = () if any(map(_OVERLAY, tables)) else tables
+        self._tables_of = after.topics
+        self._is_settled_answer = answers.is_settled
+
+    def _is_settled_response(self, response: MetadataResponse, now_ms: int) -> bool:
+        """Returns whether a response to a full request leaves all topics as they are. Lock held."""
+        return (
+            self._is_settled_answer
+            and len(self._tables) > 0
+            and response.topics is self._tables
+            and self.cache.topics is self._tables_of
+            and self._retains_all(now_ms)
+        )
+
+    def _begin_to_check(self, now_ms: int) -> None:
+        """For subclasses: `retain_topic` is called for each topic of a full response. Lock held."""
+
+    def _retains_all(self, now_ms: int) -> bool:
+        """Returns whether `retain_topic` is True for each topic in the snapshot. Lock held."""
+        return True
 
     def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
         """Returns whether to keep a topic of a response. Lock held."""

@@ -7,6 +7,7 @@ lock; created on the I/O thread. Source: MetadataSnapshot, Kafka 4.3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from client_core.cluster import Cluster, Node
 from client_core.metadata.topic_answers import TopicAnswers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from uuid import UUID
 
     from client_core.cluster import TopicPartition
@@ -26,7 +27,6 @@ _PARTITION_COUNT: Final = attrgetter("partition_count")
 _LEADERLESS_COUNT: Final = attrgetter("leaderless_count")
 _NO_TOPICS: Final[Mapping[str, TopicTable]] = MappingProxyType({})
 _NO_TOPIC_IDS: Final[Mapping[str, UUID]] = MappingProxyType({})
-_NO_TOPIC_NAMES: Final[Mapping[UUID, str]] = MappingProxyType({})
 
 
 class RefreshTime(NamedTuple):
@@ -34,6 +34,30 @@ class RefreshTime(NamedTuple):
 
     now_ms: int
     wall_ms: int | None
+
+
+class _TopicIds(Mapping[str, "UUID"]):
+    """The topics' ids, read from the tables when asked for: most are not."""
+
+    __slots__ = ("_other_ids", "_tables")
+
+    def __init__(self, tables: Mapping[str, TopicTable], other_ids: Mapping[str, UUID]) -> None:
+        self._tables = tables
+        self._other_ids = other_ids
+
+    def __getitem__(self, name: str) -> UUID:
+        table = self._tables.get(name)
+        topic_id = self._other_ids.get(name) if table is None else table.topic_id
+        if topic_id is None:
+            raise KeyError(name)
+        return topic_id
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (name for name, table in self._tables.items() if table.topic_id is not None)
+        yield from (name for name in self._other_ids if name not in self._tables)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 _NOT_APART: Final[Mapping[str, RefreshTime]] = MappingProxyType({})
@@ -54,7 +78,8 @@ class MetadataCache:
 
     cluster: Cluster
     topics: Mapping[str, TopicTable] = field(default_factory=lambda: _NO_TOPICS)
-    topic_names: Mapping[UUID, str] = field(default_factory=lambda: _NO_TOPIC_NAMES)
+    #: The ids of topics that have none in `topics`: with an error, without partitions, or no longer held.
+    other_ids: Mapping[str, UUID] = field(default_factory=lambda: _NO_TOPIC_IDS)
     update_version: int = 0
     #: When the last full response arrived; None before the first.
     last_successful_refresh_ms: int | None = None
@@ -76,12 +101,33 @@ class MetadataCache:
 
     # -- the next snapshot -----------------------------------------------------------------------------------
 
-    def replaced_by(self, answer: ClusterAnswer, topics: TopicAnswers) -> MetadataCache:
-        """Returns the snapshot of a full response: keeps nothing of this one (META-17)."""
-        return self._with(answer, topics, topics.tables, topics.topic_ids)
+    def replaced_by(self, answer: ClusterAnswer, sorted_: TopicAnswers) -> MetadataCache:
+        """Returns the snapshot of a full response: keeps nothing of this one (META-17).
+
+        Equal tables keep their mapping too, so that nobody has to compare them one by one.
+        """
+        topics: Mapping[str, TopicTable] = MappingProxyType(sorted_.tables)
+        other_ids: Mapping[str, UUID] = sorted_.other_ids
+        ids: Mapping[str, UUID] = _TopicIds(topics, other_ids)
+        if sorted_.tables == self.topics and other_ids == self.other_ids:
+            topics, ids, other_ids = self.topics, self.topic_ids, self.other_ids
+        cluster = Cluster(
+            answer.cluster_id,
+            answer.nodes_by_id,
+            topics,
+            frozenset(sorted_.unauthorized),
+            frozenset(sorted_.invalid),
+            frozenset(sorted_.internal),
+            answer.controller,
+            ids,
+        )
+        return replace(self, cluster=cluster, topics=topics, other_ids=other_ids)
 
     def merge_with(
-        self, answer: ClusterAnswer, topics: TopicAnswers, retain: Callable[[str], bool]
+        self,
+        answer: ClusterAnswer,
+        topics: TopicAnswers,
+        retain: Callable[[str], bool],
     ) -> MetadataCache:
         """Returns the snapshot after a partial response (META-17, META-18).
 
@@ -93,61 +139,40 @@ class MetadataCache:
             return name not in topics.names and retain(name)
 
         tables = {name: table for name, table in self.topics.items() if stays(name)}
-        topic_ids = {name: topic_id for name, topic_id in self.topic_ids.items() if stays(name)}
         tables.update(topics.tables)
-        topic_ids.update((name, topics.topic_ids[name]) for name in topics.tables if name in topics.topic_ids)
         merged = TopicAnswers(
+            tables=tables,
+            other_ids={name: topic_id for name, topic_id in self.other_ids.items() if stays(name)},
             unauthorized=topics.unauthorized.union(filter(stays, self.cluster.unauthorized_topics)),
             invalid=topics.invalid.union(filter(stays, self.cluster.invalid_topics)),
             internal=topics.internal.union(filter(stays, self.cluster.internal_topics)),
         )
-        return self._with(answer, merged, tables, topic_ids)
+        return self.replaced_by(answer, merged)
 
     def with_leaders(self, tables: Mapping[str, TopicTable], nodes: Mapping[int, Node]) -> MetadataCache:
         """Returns the same snapshot with new tables for some topics, and new nodes (META-22)."""
         topics = MappingProxyType({**self.topics, **tables})
-        cluster = replace(self.cluster, nodes_by_id=nodes, topic_partitions=topics)
+        ids = _TopicIds(topics, self.other_ids)
+        cluster = replace(self.cluster, nodes_by_id=nodes, topic_partitions=topics, topic_ids=ids)
         return replace(self, cluster=cluster, topics=topics)
 
     def with_tables_of(self, earlier: MetadataCache, names: Collection[str]) -> MetadataCache:
         """Returns the same snapshot with some tables of an earlier one, which are as old as they were."""
-        tables = {name: earlier.topics[name] for name in names}
         times = {name: time for name in names if (time := earlier._refresh_time(name)) is not None}
-        ids = {name: table.topic_id for name, table in tables.items() if table.topic_id is not None}
-        topics = MappingProxyType({**self.topics, **tables})
-        topic_ids = MappingProxyType({**self.topic_ids, **ids})
         return replace(
-            self,
-            cluster=replace(self.cluster, topic_partitions=topics, topic_ids=topic_ids),
-            topics=topics,
-            topic_names=MappingProxyType({topic_id: name for name, topic_id in topic_ids.items()}),
+            self.with_leaders({name: earlier.topics[name] for name in names}, self.nodes_by_id),
             refreshed_apart=MappingProxyType({**self.refreshed_apart, **times}),
         )
 
-    def _with(
-        self,
-        answer: ClusterAnswer,
-        sets: TopicAnswers,
-        tables: dict[str, TopicTable],
-        topic_ids: dict[str, UUID],
-    ) -> MetadataCache:
-        topics = MappingProxyType(tables)
-        if topic_ids == self.topic_ids:
-            ids, names = self.topic_ids, self.topic_names
-        else:
-            ids = MappingProxyType(topic_ids)
-            names = MappingProxyType({topic_id: name for name, topic_id in topic_ids.items()})
-        cluster = Cluster(
-            answer.cluster_id,
-            answer.nodes_by_id,
-            topics,
-            frozenset(sets.unauthorized),
-            frozenset(sets.invalid),
-            frozenset(sets.internal),
-            answer.controller,
-            ids,
+    def with_cluster(self, answer: ClusterAnswer) -> MetadataCache:
+        """Returns the same snapshot with other brokers."""
+        cluster = replace(
+            self.cluster,
+            cluster_id=answer.cluster_id,
+            nodes_by_id=answer.nodes_by_id,
+            controller=answer.controller,
         )
-        return replace(self, cluster=cluster, topics=topics, topic_names=names)
+        return replace(self, cluster=cluster)
 
     def refreshed_at(
         self, time: RefreshTime, update_version: int, topics: TopicAnswers | None
@@ -191,6 +216,11 @@ class MetadataCache:
     def topic_ids(self) -> Mapping[str, UUID]:
         return self.cluster.topic_ids
 
+    @property
+    def topic_names(self) -> Mapping[UUID, str]:
+        """The topics' names by id: a new dict each time, which takes time for each topic."""
+        return {topic_id: name for name, topic_id in self.topic_ids.items()}
+
     def topic(self, name: str) -> TopicTable | None:
         return self.topics.get(name)
 
@@ -198,6 +228,7 @@ class MetadataCache:
         return self.cluster.topic_ids.get(name)
 
     def topic_name(self, topic_id: UUID) -> str | None:
+        """Returns the name of the topic with this id. Takes time for each topic."""
         return self.topic_names.get(topic_id)
 
     def partition_count(self, topic: str) -> int | None:

@@ -29,6 +29,8 @@ def changes_between(
     brokers = _brokers_changed(before, after)
     if brokers is not None:
         yield brokers
+    if after.topics is before.topics:
+        return
     for name, table in after.topics.items():
         earlier = before.topics.get(name)
         if earlier is not table:
@@ -56,7 +58,7 @@ def _topic_changed(
     if earlier is None:
         yield PartitionCountChanged(table.name, None, table.partition_count)
         return
-    if earlier.partition_count != table.partition_count or earlier.topic_id != table.topic_id:
+    if earlier.partition_count != table.partition_count or not table.has_id_of(earlier):
         yield PartitionCountChanged(table.name, earlier.partition_count, table.partition_count)
     if difference is None or difference.old is not earlier or difference.new is not table:
         difference = compare(earlier, table)

@@ -1,7 +1,8 @@
 """Builds a Metadata request: which topics, and whether it may create them.
 
 Topics are requested by name; None requests all, an empty list only the brokers. The response is compared with
-the topics known when it arrives (`known_topics`), so that unchanged ones are reused. Built by Metadata, on
+the topics known when it arrives (`known_topics`), so that unchanged ones are reused. That to a request for
+all of them is first compared with the last one as a whole (`in_order`). Built by Metadata, on
 the I/O thread; immutable. Source: MetadataRequest.Builder, Kafka 4.3.
 """
 
@@ -25,12 +26,18 @@ from client_core.protocol.messages import metadata_request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from client_core.metadata.topic_table import TopicTable
+
 #: The first version that can forbid the broker to create requested topics (KIP-487).
 FIRST_VERSION_WITHOUT_CREATION: Final = 4
 
 
 def _nothing_known() -> KnownTopics:
     return NO_KNOWN_TOPICS
+
+
+def _nothing_in_order() -> tuple[TopicTable, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +47,15 @@ class MetadataRequestBuilder:
     topics: tuple[str, ...] | None
     allow_auto_topic_creation: bool
     known_topics: Callable[[], KnownTopics] = _nothing_known
+    in_order: Callable[[], tuple[TopicTable, ...]] = _nothing_in_order
 
     @staticmethod
-    def all_topics(known_topics: Callable[[], KnownTopics] = _nothing_known) -> MetadataRequestBuilder:
+    def all_topics(
+        known_topics: Callable[[], KnownTopics] = _nothing_known,
+        in_order: Callable[[], tuple[TopicTable, ...]] = _nothing_in_order,
+    ) -> MetadataRequestBuilder:
         """Requests every topic with a null list (UPD-16), which never creates topics."""
-        return MetadataRequestBuilder(None, True, known_topics)
+        return MetadataRequestBuilder(None, True, known_topics, in_order)
 
     @property
     def api(self) -> ApiKey:
@@ -78,8 +89,8 @@ class MetadataRequestBuilder:
 
     def decode_response(self, body: bytes, version: int) -> MetadataResponse:
         """Returns the requested topics of the response, compared with the known ones. Raises SchemaError."""
-        return read_metadata_response(body, version, self.known_topics(), self.topics)
+        return read_metadata_response(body, version, self.known_topics(), self.topics, self.in_order())
 
     def response_reader(self, size_bytes: int, version: int) -> MetadataReader:
         """Returns a reader that decodes the response while it arrives."""
-        return MetadataReader(size_bytes, version, self.known_topics(), self.topics)
+        return MetadataReader(size_bytes, version, self.known_topics(), self.topics, in_order=self.in_order())

@@ -13,8 +13,9 @@ Source: MetadataResponse, Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -27,11 +28,12 @@ from client_core.metadata.topic_layout import (
     locate_partitions,
     pass_over_partitions,
 )
+from client_core.metadata.topic_runs import read_heads, read_run
 from client_core.metadata.topic_table import TopicTable, TopicUse
 from client_core.protocol.primitives import MOST_ELEMENTS, ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator
     from uuid import UUID
 
     from client_core.protocol.primitives import Reader
@@ -58,6 +60,14 @@ MOST_KEPT_BYTES: Final = 42 * 1024 * 1024
 MOST_TOPIC_BYTES: Final = 12 * 1024 * 1024
 #: The largest part that must arrive whole to be skipped: a broker, or a partition of an unrequested topic.
 _LARGEST_STEP_BYTES: Final = 1024 * 1024
+#: Known topics are compared this many at once, or as many as have these bytes; others are read in runs. Short
+#: enough for other threads.
+_CHUNK_TOPICS: Final = 256
+_CHUNK_BYTES: Final = 64 * 1024
+_RUN_TOPICS: Final = 64
+#: For fewer topics, a proof by columns costs more than reading them alone.
+_FEWEST_FOR_A_RUN: Final = 3
+_RAW: Final = attrgetter("raw")
 
 _T = TypeVar("_T")
 
@@ -87,6 +97,8 @@ class MetadataResponse:
     topics: tuple[TopicTable | TopicFailure, ...]
     error_code: int
     differences: Mapping[str, TopicDifference]
+    #: The error codes of the topics that have one.
+    errors: Mapping[str, int]
 
     @property
     def controller(self) -> Node | None:
@@ -96,11 +108,6 @@ class MetadataResponse:
     def has_reliable_leader_epochs(self) -> bool:
         """Whether the leader epochs are reliable (META-11)."""
         return layout_of(self.version).has_reliable_epochs
-
-    @property
-    def errors(self) -> dict[str, int]:
-        """The error codes of the topics that have one."""
-        return {topic.name: topic.error_code for topic in self.topics if isinstance(topic, TopicFailure)}
 
 
 class PassedTopic(NamedTuple):
@@ -115,13 +122,17 @@ class PassedTopic(NamedTuple):
 
 
 def read_metadata_response(
-    body: bytes, version: int, known_topics: KnownTopics = NO_KNOWN_TOPICS, asked: Iterable[str] | None = None
+    body: bytes,
+    version: int,
+    known_topics: KnownTopics = NO_KNOWN_TOPICS,
+    asked: Collection[str] | None = None,
+    in_order: tuple[TopicTable, ...] = (),
 ) -> MetadataResponse:
     """Returns the response after its header, with the topics in `asked`, or all.
 
     Raises SchemaError for bytes that do not match the schema, or exceed a limit.
     """
-    reader = MetadataReader(len(body), version, known_topics, asked)
+    reader = MetadataReader(len(body), version, known_topics, asked, in_order=in_order)
     reader.feed(body)
     return reader.finish()
 
@@ -130,6 +141,8 @@ class MetadataReader:
     """Decodes a response while it arrives. `feed` raises SchemaError at the first wrong bytes. One thread.
 
     `asked`: the topics to keep, None for all. `on_passed`, if set, gets each topic's beginning instead.
+    `in_order`: all topics of an earlier response to an equal request, without overlays. If they are the same
+    again, they are the response's `topics`: the same object.
     """
 
     def __init__(
@@ -137,12 +150,15 @@ class MetadataReader:
         size_bytes: int,
         version: int,
         known_topics: KnownTopics = NO_KNOWN_TOPICS,
-        asked: Iterable[str] | None = None,
+        asked: Collection[str] | None = None,
         on_passed: Callable[[PassedTopic], None] | None = None,
+        in_order: tuple[TopicTable, ...] = (),
     ) -> None:
         layout = layout_of(version)
         self._reader = layout.reader(b"", 0, size_bytes)
-        self._steps = _Steps(self._reader, version, layout, known_topics, asked, on_passed).response()
+        self._steps = _Steps(
+            self._reader, version, layout, known_topics, asked, on_passed, in_order
+        ).response()
         self._pieces: list[bytes] = []
         self._unread_bytes = 0
         self._wanted_bytes = 0
@@ -189,17 +205,27 @@ class _Steps:
         version: int,
         layout: TopicLayout,
         known_topics: KnownTopics,
-        asked: Iterable[str] | None,
+        asked: Collection[str] | None,
         on_passed: Callable[[PassedTopic], None] | None,
+        in_order: tuple[TopicTable, ...],
     ) -> None:
         self._reader = reader
         self._version = version
         self._layout = layout
         self._known_topics = known_topics
-        #: Requested topics without an answer yet: of two answers for one topic, the first counts.
-        self._unanswered = None if asked is None else set(asked)
-        self._on_passed = on_passed
         self._topics: list[TopicTable | TopicFailure] = []
+        self._known = in_order or tuple(known_topics.values())
+        self._in_order = in_order if in_order and in_order[0].layout is layout else ()
+        #: The next known topic.
+        self._position = 0
+        self._asked = asked
+        #: Requested topics without an answer yet: of two answers for one topic, the first counts.
+        self._unanswered: set[str] | None = None
+        self._checks_asked = False
+        if not self._in_order:
+            self._check_asked()
+        self._on_passed = on_passed
+        self._alone = self._failed_runs = 0
         self._differences: dict[str, TopicDifference] = {}
         self._kept_bytes = 0
 
@@ -231,7 +257,7 @@ class _Steps:
         brokers = yield from self._read_brokers()
         cluster_id = (yield from self._step(self._read_cluster_id)) if version >= 2 else None
         controller_id = yield from self._step(reader.int32)
-        yield from self._read_topics()
+        topics = yield from self._read_topics()
         if 8 <= version <= 10:
             yield from self._step(
                 reader.int32
@@ -244,9 +270,10 @@ class _Steps:
             MappingProxyType(brokers),
             cluster_id,
             controller_id,
-            tuple(self._topics),
+            topics,
             error_code,
             self._differences,
+            {topic.name: topic.error_code for topic in self._topics if isinstance(topic, TopicFailure)},
         )
 
     def _read_brokers(self) -> Generator[int, None, dict[int, Node]]:
@@ -283,46 +310,145 @@ class _Steps:
 
     # -- topics ----------------------------------------------------------------------------------------------
 
-    def _read_topics(self) -> Generator[int, None, None]:
+    def _read_topics(self) -> Generator[int, None, tuple[TopicTable | TopicFailure, ...]]:
         """Reads the topics, and compares changed ones with the known tables.
 
-        Brokers answer in request order, which is that of our known topics. So each topic is first compared
-        with the next known one, without a search by name. The known topics are iterated at most once.
+        Brokers answer in request order, which is that of our known topics. So topics are first compared with
+        the next known ones, many at once if nothing came in between (`in_order`), without a search by name.
         """
-        reader, layout, known_topics = self._reader, self._layout, self._known_topics
-        topics, unanswered = self._topics, self._unanswered
+        reader, in_order = self._reader, self._in_order
         count = yield from self._step(lambda: reader.passed_array_length(_FEWEST_TOPIC_BYTES))
         self._ensure("topics", count, MOST_TOPICS)
-        in_order = iter(known_topics.values())
-        expected = next(in_order, None)
-        for _ in range(count):
-            while True:
-                at, body = reader.pos, reader.buf
-                known, is_unchanged = (
-                    expected,
-                    expected is not None and _is_unchanged(expected, body, at, layout),
-                )
-                if not is_unchanged:
-                    known = known_topics.get(_name_at(body, at, layout))
-                    is_unchanged = known is not None and _is_unchanged(known, body, at, layout)
-                if known is not None and is_unchanged and (unanswered is None or known.name in unanswered):
-                    reader.pos = at + len(known.raw)
-                    topics.append(known)
-                    if unanswered is not None:
-                        unanswered.discard(known.name)
-                    left = None
+        chunk = max(1, min(_CHUNK_TOPICS, _CHUNK_BYTES * count // max(reader.remaining, 1)))
+        left, compare_from = count, 0
+        while left:
+            if compare_from <= self._position < len(in_order):
+                expected = in_order[self._position : self._position + chunk]
+                if len(expected) <= left and (yield from self._is_next(b"".join(map(_RAW, expected)))):
+                    self._topics.extend(expected)
+                    self._position += len(expected)
+                    left -= len(expected)
+                    continue
+                compare_from = self._position + len(expected)
+                self._check_asked()
+            unchanged = self._take_unchanged(min(left, compare_from - self._position) if in_order else left)
+            taken = unchanged or self._take_moved() or self._take_run(left)
+            left -= taken or (yield from self._take_one())
+        if len(self._topics) == len(in_order) == self._position and not self._checks_asked:
+            return in_order
+        self._check_asked()
+        return tuple(self._topics)
+
+    def _is_next(self, expected: bytes) -> Generator[int, None, bool]:
+        """Returns whether the next bytes are these, and skips them."""
+        reader = self._reader
+        while len(reader.buf) - reader.pos < len(expected) <= reader.remaining:
+            yield len(expected)
+        if not reader.buf.startswith(expected, reader.pos):
+            return False
+        reader.pos += len(expected)
+        return True
+
+    def _check_asked(self) -> None:
+        """Makes the set of requested topics without an answer, once a topic is not as it was.
+
+        Equal answers to equal requests need none: this takes time for each topic.
+        """
+        if self._checks_asked:
+            return
+        self._checks_asked = True
+        if self._asked is not None:
+            asked = set(self._asked)
+            self._topics[:] = [topic for topic in self._topics if topic.name in asked]
+            self._unanswered = asked.difference([topic.name for topic in self._topics])
+
+    def _take_unchanged(self, most: int) -> int:
+        """Takes the next known topics, as far as they are the next in the response; returns their number."""
+        reader, layout, unanswered = self._reader, self._layout, self._unanswered
+        taken: list[TopicTable] = []
+        for table in self._known[self._position : self._position + most]:
+            if not _is_unchanged(table, reader.buf, reader.pos, layout):
+                break
+            if unanswered is not None:
+                if table.name not in unanswered:
                     break
-                try:
-                    left = self._take_topic(known)
-                    break
-                except TruncatedError:
-                    yield self._wait(at, MOST_TOPIC_BYTES)
-            if left is not None:
-                yield from self._pass_over(left)
+                unanswered.discard(table.name)
+            reader.pos += len(table.raw)
+            taken.append(table)
+        self._topics += taken
+        self._position += len(taken)
+        return len(taken)
+
+    def _take_moved(self) -> int:
+        """Takes the next topic if it is a known one, at another place than before; returns their number."""
+        reader = self._reader
+        known = self._known_topics.get(_name_at(reader.buf, reader.pos, self._layout))
+        if known is None or not _is_unchanged(known, reader.buf, reader.pos, self._layout):
+            return 0
+        if not self._is_asked(known.name):
+            return 0
+        reader.pos += len(known.raw)
+        self._answered(known)
+        self._pass_known(known)
+        return 1
+
+    def _take_one(self) -> Generator[int, None, int]:
+        """Reads the next topic alone; returns 1, or 0 if it has to be tried again: it has not all arrived."""
+        reader = self._reader
+        at = reader.pos
+        known = self._known_topics.get(_name_at(reader.buf, at, self._layout))
+        try:
+            left = self._take_topic(known)
+        except TruncatedError:
+            yield self._wait(at, MOST_TOPIC_BYTES)
+            return 0
+        if left is not None:
+            yield from self._pass_over(left)
+        if known is not None:
+            self._pass_known(known)
+        return 1
+
+    def _pass_known(self, table: TopicTable) -> None:
+        """Continues behind a known table. The known tables are iterated at most once."""
+        known = self._known
+        while self._position < len(known) and known[self._position] is not table:
+            self._position += 1
+        self._position += 1
+
+    def _take_run(self, left: int) -> int:
+        """Reads as many usual topics as have arrived, up to a limit; returns their number.
+
+        After a failure, topics are read alone for a while, twice as many each time.
+        """
+        if self._alone > 0:
+            self._alone -= 1
+            return 0
+        if not self._layout.is_flexible or self._on_passed is not None:
+            return 0
+        reader, at = self._reader, self._reader.pos
+        next_known = map(_RAW, self._known[self._position : self._position + _RUN_TOPICS])
+        heads = read_heads(reader.buf, at, self._layout, min(left, _RUN_TOPICS), next_known)
+        if len(heads) < _FEWEST_FOR_A_RUN:
+            return 0
+        run = read_run(reader.buf, heads, self._layout, self._known_topics, self._unanswered)
+        if run is None:
+            self._alone = self._failed_runs = min(2 * self._failed_runs + 1, _RUN_TOPICS)
+            return 0
+        self._failed_runs = 0
+        self._keep_bytes(run.new_bytes)
+        reader.pos = run.end
+        self._topics += run.tables
+        self._differences.update(run.differences)
+        if self._unanswered is not None:
+            self._unanswered.difference_update([table.name for table in run.tables])
+        for known in run.known:
             if known is not None:
-                if known is not expected:
-                    _skip_to(known, in_order)
-                expected = next(in_order, None)
+                self._pass_known(known)
+        return len(heads)
+
+    def _keep_bytes(self, size: int) -> None:
+        self._kept_bytes += size
+        self._ensure("bytes of topics", self._kept_bytes, MOST_KEPT_BYTES)
 
     def _is_asked(self, name: str | None) -> bool:
         return self._on_passed is None and (self._unanswered is None or name in self._unanswered)
@@ -357,11 +483,10 @@ class _Steps:
         reader.pos = start + located.end
         self._end_topic()
         self._ensure("bytes of one topic", reader.pos - start, MOST_TOPIC_BYTES)
-        self._kept_bytes += reader.pos - start
-        self._ensure("bytes of topics", self._kept_bytes, MOST_KEPT_BYTES)
+        self._keep_bytes(reader.pos - start)
         raw = reader.buf[start : reader.pos]
         use = known.use if known is not None else TopicUse()
-        topic = TopicTable(name, id_or_none, is_internal, raw, located, layout, use)
+        topic = TopicTable(name, is_internal, raw, located, layout, use)
         if known is not None:
             self._differences[name] = compare(known, topic)
         self._answered(topic)
@@ -389,12 +514,6 @@ class _Steps:
         if self._layout.has_authorized_operations:
             self._reader.int32()
         self._reader.skip_tags()
-
-
-def _skip_to(known: TopicTable, in_order: Iterator[TopicTable]) -> None:
-    for candidate in in_order:
-        if candidate is known:
-            return
 
 
 def _name_at(body: bytes, at: int, layout: TopicLayout) -> str:

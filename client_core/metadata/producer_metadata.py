@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 ANSWERS_THAT_SETTLE: Final = 2
 #: How long one broker must report an existing topic missing: right after its start it may know no topics.
 _DENIED_BY_ONE_MS: Final = 5_000
+#: While responses are equal, topics are checked for uses and expiry so often in metadata.max.idle.ms.
+_CHECKS_UNTIL_IDLE: Final = 16
 
 
 class TopicError(NamedTuple):
@@ -78,6 +80,9 @@ class ProducerMetadata(Metadata):
         self._clock = clock
         self._max_idle_ms = config.max_idle_ms
         self._topics: dict[str, _HeldTopic] = {}
+        #: When the topics of a full response were checked for expiry, and when the first may expire.
+        self._checked_ms = 0
+        self._retained_until_ms = 0
         #: Topics that no response contained yet, in the order they were added.
         self._new_topics: dict[str, None] = {}
         #: Missing topics that may be created, but were last requested without allowing creation.
@@ -151,6 +156,7 @@ class ProducerMetadata(Metadata):
 
     def _forget(self, topic: str) -> None:
         del self._topics[topic]
+        self._retained_until_ms = 0
         self._new_topics.pop(topic, None)
         self._to_create.pop(topic, None)
         self._topic_errors.pop(topic, None)
@@ -186,9 +192,10 @@ class ProducerMetadata(Metadata):
         held = self._topics.get(topic)
         if held is None:
             return False
-        if held.expires_ms is None or topic in self._new_topics:
+        if held.expires_ms is None:
             return True
-        if not held.is_wanted and self.is_missing(topic):
+        is_new = topic in self._new_topics
+        if not is_new and not held.is_wanted and self.is_missing(topic):
             _log.info("Topic %s is no longer requested: brokers report that it does not exist", topic)
             self._forget(topic)
             self._ended.add(topic)
@@ -197,11 +204,22 @@ class ProducerMetadata(Metadata):
         if table is not None and table.use.touched:
             table.use.touched = False
             held.expires_ms = now_ms + self._max_idle_ms
-        if held.expires_ms > now_ms:
+        if held.expires_ms > now_ms or is_new:
+            if held.expires_ms < self._retained_until_ms:
+                self._retained_until_ms = held.expires_ms
             return True
         _log.debug("Removing unused topic %s, expired at %s, now %s", topic, held.expires_ms, now_ms)
         self._forget(topic)
         return False
+
+    def _begin_to_check(self, now_ms: int) -> None:
+        self._checked_ms, self._retained_until_ms = now_ms, FOREVER_MS
+
+    def _retains_all(self, now_ms: int) -> bool:
+        # Uses of topics are noticed now and then only, a fraction of their expiry late.
+        until_ms = self._retained_until_ms
+        is_fresh = now_ms < self._checked_ms + self._max_idle_ms // _CHECKS_UNTIL_IDLE
+        return now_ms < until_ms and (is_fresh or until_ms == FOREVER_MS)
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -219,6 +237,8 @@ class ProducerMetadata(Metadata):
         topics = tuple(names)
         may_create = all(self._topics[topic].may_create for topic in topics)
         self._may_create_in_flight = may_create
+        if names is self._topics:
+            return MetadataRequestBuilder(topics, may_create, self._known_topics, self._known_in_order)
         return MetadataRequestBuilder(topics, may_create, self._known_topics)
 
     # -- responses -------------------------------------------------------------------------------------------

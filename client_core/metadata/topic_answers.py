@@ -1,4 +1,4 @@
-"""Sorts a response's topics into accepted partitions, errors and ids.
+"""Sorts a response's topics into accepted partitions, errors and ids; keeps the errors until raised.
 
 It checks leader epochs, and whether a response requires another update or shows progress (META-11 to
 META-16). Under Metadata's lock, on the I/O thread. Source: Metadata.handleMetadataResponse, Kafka 4.3.
@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from client_core.error_codes import Errors
+from client_core.errors import InvalidTopicError, TopicAuthorizationError
 from client_core.metadata.metadata_response import TopicFailure
+from client_core.metadata.topic_layout import NO_FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from uuid import UUID
 
+    from client_core.errors import KafkaError
     from client_core.metadata.leader_epochs import LastSeenEpochs
     from client_core.metadata.metadata_response import MetadataResponse
     from client_core.metadata.refresh_schedule import RefreshSchedule
@@ -25,16 +28,65 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+class MetadataErrors:
+    """The fatal error, and the unauthorized and invalid topics (META-19, META-20)."""
+
+    def __init__(self) -> None:
+        self.fatal: KafkaError | None = None
+        self._unauthorized_topics: frozenset[str] = frozenset()
+        self._invalid_topics: frozenset[str] = frozenset()
+
+    def answered(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
+        """Replaces all errors that were not raised yet with a response's.
+
+        Clears the fatal error, since metadata arrived. Java keeps one without a waiter, and raises it to the
+        next waiter, maybe hours later.
+        """
+        self.fatal = None
+        self._replace_recoverable(unauthorized, invalid)
+
+    def _replace_recoverable(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
+        self._unauthorized_topics = unauthorized
+        self._invalid_topics = invalid
+
+    def take_fatal(self) -> KafkaError | None:
+        """Returns and clears the fatal error."""
+        fatal, self.fatal = self.fatal, None
+        return fatal
+
+    def take(self, topic: str | None = None) -> KafkaError | None:
+        """Returns the most severe error, of one topic if given. Clears all errors, of every topic."""
+        unauthorized, invalid = self._unauthorized_topics, self._invalid_topics
+        self._replace_recoverable(frozenset(), frozenset())
+        if topic is not None:
+            unauthorized, invalid = unauthorized & {topic}, invalid & {topic}
+        fatal = self.take_fatal()
+        if fatal is not None:
+            return fatal
+        if unauthorized:
+            return TopicAuthorizationError(f"Not authorized to access topics: {_listed(unauthorized)}")
+        return InvalidTopicError(f"Invalid topics: {_listed(invalid)}") if invalid else None
+
+
+def _listed(topics: frozenset[str]) -> str:
+    return f"[{', '.join(sorted(topics))}]"
+
+
 @dataclass(slots=True)
 class TopicAnswers:
-    """A response's topics by kind. `names` has all of them, held or not, and `topic_ids` their ids."""
+    """A response's topics by kind. `other_ids`: the ids of topics that are not in `tables`.
+
+    `names` has all of them, held or not, if the response is partial.
+    """
 
     names: set[str] = field(default_factory=set)
     tables: dict[str, TopicTable] = field(default_factory=dict)
-    topic_ids: dict[str, UUID] = field(default_factory=dict)
+    other_ids: dict[str, UUID] = field(default_factory=dict)
     unauthorized: set[str] = field(default_factory=set)
     invalid: set[str] = field(default_factory=set)
     internal: set[str] = field(default_factory=set)
+    #: Whether the same topics again would change nothing.
+    is_settled: bool = True
 
 
 def sort_answers(
@@ -53,12 +105,11 @@ def sort_answers(
     needs no early refresh. Most topics have unchanged bytes, which need few further checks.
     """
     answers = TopicAnswers()
+    tables = answers.tables
     for topic in response.topics:
         name = topic.name
-        answers.names.add(name)
-        if topic.topic_id is not None:
-            answers.topic_ids[name] = topic.topic_id
         if not retain(name, topic.is_internal, now_ms):
+            _keep_id(topic, answers)
             continue
         if topic.is_internal:
             answers.internal.add(name)
@@ -66,25 +117,52 @@ def sort_answers(
             if not is_settled(name):
                 _refresh_for(name, topic.error_code, schedule)
             _sort_failure(topic, answers)
+            _keep_id(topic, answers)
             continue
         cached = known_tables.get(name)
         if topic is cached and last_seen.is_reported_by(topic):
-            table, made_progress = topic, False
+            table = topic
         else:
             table, made_progress = last_seen.accept(
                 topic,
                 cached,
-                topic_id_changed=topic.topic_id is not None and topic.topic_id != known_ids.get(name),
+                topic_id_changed=last_seen.knows(name) and _has_new_id(topic, cached, known_ids),
                 difference=response.differences.get(name),
             )
-        if made_progress or topic.misses_epoch:
-            schedule.progressed()
-        # Partitions with errors of their own are kept, for new epochs (META-16).
-        for code in topic.error_codes:
-            _refresh_for(name, code, schedule)
+            if made_progress:
+                schedule.progressed()
+            if table is not topic:
+                answers.is_settled = False
+        if topic.faults is not NO_FAULTS:
+            _sort_faults(topic, answers, schedule)
         if table.partition_count > 0:
-            answers.tables[name] = table
+            tables[name] = table
+        else:
+            _keep_id(topic, answers)
     return answers
+
+
+def _has_new_id(topic: TopicTable, cached: TopicTable | None, known_ids: Mapping[str, UUID]) -> bool:
+    if cached is not None:
+        return not topic.has_id_of(cached) and topic.topic_id is not None
+    return topic.topic_id is not None and topic.topic_id != known_ids.get(topic.name)
+
+
+def _keep_id(topic: TopicTable | TopicFailure, answers: TopicAnswers) -> None:
+    answers.is_settled = False
+    if topic.topic_id is not None:
+        answers.other_ids[topic.name] = topic.topic_id
+
+
+def _sort_faults(topic: TopicTable, answers: TopicAnswers, schedule: RefreshSchedule) -> None:
+    """Partitions with errors of their own are kept, for new epochs (META-16)."""
+    faults = topic.faults
+    if faults.misses_epoch:
+        schedule.progressed()
+    for code in faults.error_codes:
+        _refresh_for(topic.name, code, schedule)
+    if faults.misses_epoch or faults.error_codes:
+        answers.is_settled = False
 
 
 def _sort_failure(topic: TopicFailure, answers: TopicAnswers) -> None:

@@ -25,7 +25,7 @@ from client_core.errors import IllegalArgumentError, SchemaError, TruncatedError
 from client_core.protocol.primitives import FlexibleReader, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from client_core.events import LeadershipRow
 
@@ -158,14 +158,20 @@ def locate_partitions(
     stride = _stride(buf, first, count, layout)
     if stride is None:
         return _walk(buf, first, count, layout, start, to_come)
-    end = first - start + count * stride
-    return LocatedPartitions(range(first - start, end, stride), range(count), stride, end)
+    return regular_partitions(first - start, count, stride)
+
+
+@lru_cache(maxsize=4096)
+def regular_partitions(first: int, count: int, stride: int) -> LocatedPartitions:
+    """Returns the offsets of partitions 0 to `count` - 1 at a stride. Topics that are alike share it."""
+    end = first + count * stride
+    return LocatedPartitions(range(first, end, stride), range(count), stride, end)
 
 
 def _stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
     """Returns the proven stride of the partitions 0 to `count` - 1; None if it can't be proven."""
     if layout.is_flexible:
-        return _flexible_stride(buf, first, count)
+        return flexible_stride(buf, first, count)
     return _classic_stride(buf, first, count, layout)
 
 
@@ -189,10 +195,11 @@ def pass_over_partitions(
     return count, at
 
 
-def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
+def flexible_stride(buf: bytes, first: int, count: int, numbers: Iterable[bytes] | None = None) -> int | None:
     """Returns the proven stride of all partitions; None if there is none, or it can't be proven.
 
-    Lengths are one byte each, the count plus one; `*_at` is the offset in the first partition.
+    `numbers` has the four bytes of the partitions' numbers as columns, most significant first; None: they are
+    0, 1, 2, ... Lengths are one byte each, the count plus one; `*_at` is the offset in the first partition.
     """
     try:
         replicas_at = first + _FLEXIBLE_HEAD_BYTES
@@ -208,7 +215,7 @@ def _flexible_stride(buf: bytes, first: int, count: int) -> int | None:
         return None
     stride = tags_at + 1 - first
     end = first + count * stride
-    if end > len(buf) or not _numbers_run(buf, first, end, stride, count):
+    if end > len(buf) or not _numbers_are(buf, first, end, stride, numbers or _number_columns(count)):
         return None
     if buf[replicas_at:end:stride] != buf[replicas_at : replicas_at + 1] * count:
         return None
@@ -252,7 +259,7 @@ def _classic_stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> 
         at += 4 + 4 * length
     stride = at - first
     end = first + count * stride
-    if end > len(buf) or not _numbers_run(buf, first, end, stride, count):
+    if end > len(buf) or not _numbers_are(buf, first, end, stride, _number_columns(count)):
         return None
     for length_at in lengths_at:
         for k in range(length_at, length_at + 4):
@@ -261,10 +268,10 @@ def _classic_stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> 
     return stride
 
 
-def _numbers_run(buf: bytes, first: int, end: int, stride: int, count: int) -> bool:
-    """Returns whether the partition numbers are 0, 1, 2, ... in this order."""
+def _numbers_are(buf: bytes, first: int, end: int, stride: int, numbers: Iterable[bytes]) -> bool:
+    """Returns whether the partition numbers are these, in this order."""
     at = first + _NUMBER_AT
-    for expected in _number_columns(count):
+    for expected in numbers:
         if buf[at:end:stride] != expected:
             return False
         at += 1
@@ -382,27 +389,43 @@ def leaders_and_epochs(buf: bytes, located: LocatedPartitions, layout: TopicLayo
     return [_LEADER_AND_EPOCH.unpack_from(buf, offset + _LEADER_AT) for offset in offsets]
 
 
-def changed_leaders(
+def differing_leaders(
     was_buf: bytes, was: LocatedPartitions, buf: bytes, located: LocatedPartitions
-) -> list[LeadershipRow]:
-    """Returns the partitions with a different leader or epoch in two regular layouts of the same partitions.
+) -> bytes | None:
+    """Returns a byte for each partition, not 0 if its leader or epoch differs; None if none differs.
 
     A failed broker costs most here. The eight bytes are compared column by column in C, quickly enough for
-    other threads; only differing partitions are read. Both layouts must have a stride and the same numbers.
+    other threads. Both layouts must have a stride and the same numbers.
     """
-    differs = 0  # a byte for each partition
+    differs = 0
     first, was_first = located.offsets[0] + _LEADER_AT, was.offsets[0] + _LEADER_AT
     for k in range(_LEADER_AND_EPOCH.size):
         column = buf[first + k : located.end : located.stride]
         was_column = was_buf[was_first + k : was.end : was.stride]
         if column != was_column:
             differs |= _as_int(column) ^ _as_int(was_column)
-    if not differs:
-        return []
-    numbers = compress(located.numbers, differs.to_bytes(len(located.numbers), "little"))
-    read = _LEADER_AND_EPOCH.unpack_from
+    return differs.to_bytes(len(located.numbers), "little") if differs else None
+
+
+def changed_leaders(
+    was_buf: bytes,
+    was: LocatedPartitions,
+    buf: bytes,
+    located: LocatedPartitions,
+    differs: bytes,
+    numbers: Sequence[int],
+) -> list[LeadershipRow]:
+    """Returns the changes of the partitions whose byte in `differs` is not 0; only these are read.
+
+    `numbers` has the number of each partition in its topic.
+    """
+    first, was_first = located.offsets[0] + _LEADER_AT, was.offsets[0] + _LEADER_AT
     stride, was_stride = located.stride, was.stride
-    return [(n, read(was_buf, was_first + n * was_stride), read(buf, first + n * stride)) for n in numbers]
+    read = _LEADER_AND_EPOCH.unpack_from
+    return [
+        (number, read(was_buf, was_first + n * was_stride), read(buf, first + n * stride))
+        for number, n in zip(compress(numbers, differs), compress(located.numbers, differs), strict=True)
+    ]
 
 
 class PartitionFaults(NamedTuple):
@@ -414,6 +437,10 @@ class PartitionFaults(NamedTuple):
     error_codes: frozenset[int]
     leaderless: int
     misses_epoch: bool
+
+
+#: Most topics have none: they share this object.
+NO_FAULTS: Final = PartitionFaults(_NO_CODES, 0, False)
 
 
 def find_faults(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> PartitionFaults:
@@ -430,7 +457,9 @@ def find_faults(buf: bytes, located: LocatedPartitions, layout: TopicLayout) -> 
     # The first byte of a negative int32 is above 0x7F: no epoch, or no leader.
     leaders = _byte_column(buf, located, _LEADER_AT)
     leaderless = 0 if leaders.isascii() else len(leaders.translate(None, _ASCII))
-    return PartitionFaults(codes, leaderless, misses_epoch)
+    if codes or leaderless or misses_epoch:
+        return PartitionFaults(codes, leaderless, misses_epoch)
+    return NO_FAULTS
 
 
 def _byte_column(buf: bytes, located: LocatedPartitions, at: int) -> bytes:

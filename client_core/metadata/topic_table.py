@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final
 from client_core.cluster import Node, PartitionInfo, missing_node
 from client_core.metadata.topic_layout import (
     LocatedPartitions,
+    PartitionFaults,
     PartitionMetadata,
     TopicLayout,
     changed_leaders,
+    differing_leaders,
     epoch_at,
     find_faults,
     leader_and_epoch_at,
@@ -26,6 +28,7 @@ from client_core.metadata.topic_layout import (
     leaders_and_epochs,
     read_partition,
 )
+from client_core.protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 #: Partitions that differ from the bytes, by number; None: removed, since a greater epoch was seen.
 Overlay = dict[int, PartitionMetadata | None]
 _NO_OVERLAY: Final[Mapping[int, PartitionMetadata | None]] = MappingProxyType({})
+#: Behind the error code.
+_NAME_AT: Final = 2
 
 
 class TopicUse:
@@ -51,34 +56,29 @@ class TopicTable:
     """The partitions of one topic; implements `cluster.TopicPartitions`."""
 
     __slots__ = (
-        "_faults",
-        "_located",
-        "error_codes",
+        "_topic_id",
+        "faults",
         "is_internal",
         "layout",
-        "leaderless_count",
-        "misses_epoch",
+        "located",
         "name",
         "overlay",
         "partition_count",
         "raw",
-        "topic_id",
         "use",
     )
 
     def __init__(
         self,
         name: str,
-        topic_id: UUID | None,
         is_internal: bool,
         raw: bytes,
         located: LocatedPartitions,
         layout: TopicLayout,
         use: TopicUse,
+        faults: PartitionFaults | None = None,
     ) -> None:
-        faults = find_faults(raw, located, layout)
         self.name = name
-        self.topic_id = topic_id
         self.is_internal = is_internal
         #: The topic's bytes in the response, from its error code to its tags. Partitions with a newer epoch
         #: in an earlier response have the bytes of that one.
@@ -87,26 +87,55 @@ class TopicTable:
         self.use = use
         self.overlay = _NO_OVERLAY
         self.partition_count = len(located.numbers)
-        self.leaderless_count = faults.leaderless
-        #: Whether a partition has no reliable epoch (META-12), and the distinct errors (META-16).
-        self.misses_epoch = faults.misses_epoch
-        self.error_codes = faults.error_codes
-        self._faults = faults
-        self._located = located
+        self.located = located
+        #: Of the bytes: partitions without a reliable epoch (META-12), and with errors (META-16).
+        self.faults = find_faults(raw, located, layout) if faults is None else faults
+        self._topic_id: UUID | None = None
+
+    @property
+    def topic_id(self) -> UUID | None:
+        """The topic's id; None if the broker sent none, or zero. Read from the bytes when first needed."""
+        found = self._topic_id
+        if found is None:
+            found = self._topic_id = self._read_topic_id()
+        return None if found is ZERO_UUID else found
+
+    def _read_topic_id(self) -> UUID:
+        if not self.layout.has_topic_id:
+            return ZERO_UUID
+        reader = self.layout.reader(self.raw, _NAME_AT)
+        reader.string()
+        topic_id = reader.uuid()
+        return ZERO_UUID if topic_id == ZERO_UUID else topic_id
+
+    def has_id_of(self, other: TopicTable) -> bool:
+        """Returns whether two tables of one topic have the same id: mostly their bytes are compared."""
+        located = self.located
+        if located is other.located and located.stride and self.layout is other.layout:
+            first = located.offsets[0]
+            if self.raw[:first] == other.raw[:first]:
+                return True
+        return self.topic_id == other.topic_id
+
+    @property
+    def leaderless_count(self) -> int:
+        """The number of partitions without a leader."""
+        count = self.faults.leaderless
+        for number, laid_over in self.overlay.items():
+            at = self._offset(number)
+            count += laid_over is not None and laid_over.leader_id is None
+            count -= at is not None and leader_at(self.raw, at) is None
+        return count
 
     def with_overlay(self, overlay: Overlay) -> TopicTable:
         """Returns the same bytes with another overlay, whose partitions must be in the bytes."""
         other = copy(self)
         other.overlay = MappingProxyType(overlay)
-        other.partition_count = len(self._located.numbers)
-        other.leaderless_count = self._faults.leaderless
+        other.partition_count = len(self.located.numbers)
         for number, laid_over in overlay.items():
-            at = self._offset(number)
-            if at is None:
+            if self._offset(number) is None:
                 raise KeyError(f"{self.name} has no partition {number}")
             other.partition_count -= laid_over is None
-            other.leaderless_count += laid_over is not None and laid_over.leader_id is None
-            other.leaderless_count -= leader_at(self.raw, at) is None
         return other
 
     def with_partitions_of(self, earlier: TopicTable, numbers: Sequence[int]) -> TopicTable:
@@ -119,8 +148,8 @@ class TopicTable:
         laid_over = earlier.overlay
         overlay = {number: laid_over[number] for number in numbers if number in laid_over}
         taken = [number for number in numbers if number not in overlay] if overlay else numbers
-        stride = self._located.stride
-        if stride and stride == earlier._located.stride and self.layout is earlier.layout:
+        stride = self.located.stride
+        if stride and stride == earlier.located.stride and self.layout is earlier.layout:
             table = self._with_bytes_of(earlier, taken, stride)
         else:
             overlay.update((number, earlier.metadata(number)) for number in taken)
@@ -131,12 +160,12 @@ class TopicTable:
 
     def _with_bytes_of(self, earlier: TopicTable, numbers: Sequence[int], stride: int) -> TopicTable:
         raw, from_raw = bytearray(self.raw), earlier.raw
-        first, from_first = self._located.offsets[0], earlier._located.offsets[0]
+        first, from_first = self.located.offsets[0], earlier.located.offsets[0]
         for number in numbers:
             at, from_at = first + number * stride, from_first + number * stride
             raw[at : at + stride] = from_raw[from_at : from_at + stride]
-        located, layout = self._located, self.layout
-        return TopicTable(self.name, self.topic_id, self.is_internal, bytes(raw), located, layout, self.use)
+        located, layout = self.located, self.layout
+        return TopicTable(self.name, self.is_internal, bytes(raw), located, layout, self.use)
 
     def __repr__(self) -> str:
         overlay = f" overlay={sorted(self.overlay)}" if self.overlay else ""
@@ -146,8 +175,8 @@ class TopicTable:
 
     def _offset(self, partition: int) -> int | None:
         """Returns the partition's offset in `raw`; None if it is not there."""
-        numbers = self._located.numbers
-        return self._located.offsets[numbers.index(partition)] if partition in numbers else None
+        numbers = self.located.numbers
+        return self.located.offsets[numbers.index(partition)] if partition in numbers else None
 
     def metadata(self, partition: int) -> PartitionMetadata | None:
         """Returns a partition's metadata, with node ids; None if there is no such partition."""
@@ -192,22 +221,22 @@ class TopicTable:
         """Returns `leader_id` and `leader_epoch` by one look-up: the drain asks for both."""
         if partition in self.overlay:
             return self.leader_id(partition), self.leader_epoch(partition)
-        numbers = self._located.numbers
+        numbers = self.located.numbers
         if partition not in numbers:
             return None, None
-        return leader_and_epoch_at(self.raw, self._located.offsets[numbers.index(partition)], self.layout)
+        return leader_and_epoch_at(self.raw, self.located.offsets[numbers.index(partition)], self.layout)
 
     # -- all partitions --------------------------------------------------------------------------------------
 
     @property
     def raw_numbers(self) -> Sequence[int]:
         """The partition numbers in the bytes, ascending, including those that the overlay removes."""
-        return self._located.numbers
+        return self.located.numbers
 
     @property
     def numbers(self) -> Sequence[int]:
         """The partition numbers, ascending: a range unless partitions are missing."""
-        numbers = self._located.numbers
+        numbers = self.located.numbers
         if self.partition_count == len(numbers):
             return numbers
         left_out = {number for number, laid_over in self.overlay.items() if laid_over is None}
@@ -228,7 +257,7 @@ class TopicTable:
 
         Partitions of one size are compared by bytes, which is much faster than decoding them.
         """
-        located, was_located = self._located, earlier._located
+        located, was_located = self.located, earlier.located
         stride = located.stride
         if not stride or stride != was_located.stride or self.layout is not earlier.layout:
             return [number for number in numbers if self.metadata(number) != earlier.metadata(number)]
@@ -250,7 +279,7 @@ class TopicTable:
 
         None if that is impossible: overlays, other partitions, partitions of many sizes.
         """
-        located, was = self._located, earlier._located
+        located, was = self.located, earlier.located
         is_reported = (
             located.stride
             and was.stride
@@ -260,14 +289,19 @@ class TopicTable:
             and not self.overlay
             and not earlier.overlay
         )
-        return changed_leaders(earlier.raw, was, self.raw, located) if is_reported else None
+        if not is_reported:
+            return None
+        differs = differing_leaders(earlier.raw, was, self.raw, located)
+        if differs is None:
+            return []
+        return changed_leaders(earlier.raw, was, self.raw, located, differs, located.numbers)
 
     def leaders_and_epochs(self) -> list[tuple[int, ...]]:
         """Leader id and epoch of each raw number in order, negative for none. Partitions that the overlay
         removes keep those of the bytes.
         """
-        found = leaders_and_epochs(self.raw, self._located, self.layout)
-        numbers = self._located.numbers
+        found = leaders_and_epochs(self.raw, self.located, self.layout)
+        numbers = self.located.numbers
         for number, laid_over in self.overlay.items():
             if laid_over is not None:
                 found[numbers.index(number)] = laid_over.leader_and_epoch

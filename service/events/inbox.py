@@ -232,7 +232,9 @@ def _is_unchanged(before: MetadataCache, after: MetadataCache) -> bool:
     """Returns whether both have the same tables and brokers: unchanged tables are the same objects."""
     if len(before.topics) != len(after.topics) or before.nodes_by_id != after.nodes_by_id:
         return False
-    return all(before.topics.get(name) is table for name, table in after.topics.items())
+    return before.topics is after.topics or all(
+        before.topics.get(name) is table for name, table in after.topics.items()
+    )
 
 
 def _holds_snapshot(notice: Notice) -> bool:

@@ -24,7 +24,6 @@ def tables(*topics: TopicTable) -> TopicAnswers:
     return TopicAnswers(
         names={table.name for table in topics},
         tables={table.name: table for table in topics},
-        topic_ids={table.name: table.topic_id for table in topics if table.topic_id is not None},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client_core.errors import AuthenticationError, InvalidTopicError, TopicAuthorizationError
-from client_core.metadata.metadata import MetadataErrors
+from client_core.metadata.topic_answers import MetadataErrors
 
 
 @pytest.fixture

@@ -72,8 +72,8 @@ def _partitions(table: TopicTable) -> dict[int, PartitionMetadata]:
         assert table.leader_epoch(number) == described.leader_epoch
     described_ones = list(found.values())
     assert table.partition_count == len(described_ones)
-    assert table.error_codes == {d.error_code for d in described_ones} - {0}
-    assert table.misses_epoch == any(d.leader_epoch is None for d in described_ones)
+    assert table.faults.error_codes == {d.error_code for d in described_ones} - {0}
+    assert table.faults.misses_epoch == any(d.leader_epoch is None for d in described_ones)
     assert table.leaderless_count == sum(d.leader_id is None for d in described_ones)
     assert table.leaders_and_epochs() == [
         (-1 if d.leader_id is None else d.leader_id, -1 if d.leader_epoch is None else d.leader_epoch)

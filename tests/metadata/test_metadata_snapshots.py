@@ -134,7 +134,7 @@ def test_an_unchanged_topic_is_the_same_object_in_each_snapshot(metadata: Metada
     assert metadata.cache is not before
     assert metadata.cache.topics["same"] is before.topics["same"]
     assert metadata.cache.topics["changed"] is not before.topics["changed"]
-    assert metadata.cache.topic_ids is before.topic_ids
+    assert metadata.cache.topic_ids == before.topic_ids
     assert before.partition_count("changed") == 3
 
 

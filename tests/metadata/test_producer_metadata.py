@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core.clock import FOREVER_MS
+from client_core.error_codes import Errors
 from client_core.errors import AuthenticationError, KafkaError, TimeoutError
 from client_core.metadata.metadata import MetadataConfig
 from client_core.metadata.metadata_response import read_metadata_response
@@ -232,6 +233,54 @@ def test_a_look_up_s_mark_renews_the_expiry(metadata: ProducerMetadata) -> None:
     answer(metadata, now_ms=2 * IDLE_MS)
     assert not metadata.contains_topic("t")
     assert metadata.cache.topic("t") is None
+
+
+def answer_alike(metadata: ProducerMetadata, names: Iterable[str], now_ms: int) -> None:
+    """The response to a full request, read as the client reads it: compared with the last as a whole."""
+    metadata.request_update(True)
+    asked = metadata.new_metadata_request_and_version(now_ms)
+    body = metadata_response(1, [topic(name) for name in names])
+    response = asked.builder.decode_response(body, 13)
+    metadata.update(asked.request_version, response, asked.is_partial, now_ms)
+
+
+def test_unused_topics_expire_though_all_responses_are_equal(metadata: ProducerMetadata) -> None:
+    for name in ("used", "unused"):
+        metadata.add(name, 0)
+    answer_alike(metadata, ["used", "unused"], 0)
+    tables = metadata.cache.topics
+    for now_ms in range(1_000, IDLE_MS, 1_000):
+        metadata.cache.topics["used"].use.touched = True
+        answer_alike(metadata, ["used", "unused"], now_ms)
+        assert metadata.cache.topics is tables
+        assert metadata.cache.last_successful_refresh_ms == now_ms
+    answer_alike(metadata, ["used", "unused"], IDLE_MS)
+    assert metadata.topics == metadata.cache.topics.keys() == {"used"}
+
+
+def test_a_topic_that_is_added_between_equal_responses_stays_new_until_one_has_it(
+    metadata: ProducerMetadata,
+) -> None:
+    metadata.add("early", 0)
+    answer_alike(metadata, ["early"], 0)
+    metadata.add("late", 0)
+    answer_alike(metadata, ["early"], 10)
+    assert metadata.new_topics == {"late"}
+    answer_alike(metadata, ["early", "late"], 20)
+    assert metadata.cache.topics.keys() == {"early", "late"}
+    assert metadata.new_topics == frozenset()
+
+
+def test_a_topic_s_error_is_gone_after_a_response_that_equals_the_last_full_one(
+    metadata: ProducerMetadata,
+) -> None:
+    metadata.add("t", 0)
+    answer_alike(metadata, ["t"], 0)
+    metadata.add("denied", 0)
+    answer(metadata, [], errors={"denied": Errors.TOPIC_AUTHORIZATION_FAILED.code}, is_partial=True)
+    assert metadata.cache.cluster.unauthorized_topics == {"denied"}
+    answer_alike(metadata, ["t"], 10)
+    assert metadata.cache.cluster.unauthorized_topics == frozenset()
 
 
 def test_configured_topics_never_expire(metadata: ProducerMetadata) -> None:

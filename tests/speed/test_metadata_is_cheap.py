@@ -12,6 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+import pytest
+
 from client_core.clock import SystemClock
 from client_core.events import NO_EVENTS, LeadersChanged
 from client_core.metadata.metadata import MetadataConfig
@@ -35,6 +37,9 @@ VERSION: Final = 13
 LOST: Final = 1
 #: Functions entered for an unchanged topic: three when this was written.
 CALLS_A_TOPIC: Final = 5
+#: For a topic of a run: about eight and nineteen when this was written.
+CALLS_A_NEW_TOPIC: Final = 11
+CALLS_A_CHANGED_TOPIC: Final = 22
 #: To emit that a topic's leaders moved: three, one of them making the event.
 CALLS_A_TOPIC_WITH_MOVES: Final = 5
 #: The cost of equal responses may vary a little, by what is cached between calls.
@@ -60,9 +65,9 @@ class Refreshed:
         for number in range(topics):
             self._metadata.add(f"t{number}", 0)
 
-    def answer(self, *, moved: Collection[int] = (), lost: bool = False) -> bytes:
+    def answer(self, *, moved: Collection[int] = (), lost: bool = False, broker: int = 1) -> bytes:
         """A response; in the topics `moved` all partitions have another leader and a greater epoch."""
-        return _answer(self._topics, self._partitions, moved, lost)
+        return _answer(self._topics, self._partitions, moved, lost, broker)
 
     def refresh(self, body: bytes) -> None:
         metadata = self._metadata
@@ -77,9 +82,11 @@ class Refreshed:
         return self._metadata.cache.topics
 
 
-def _answer(topics: int, partitions: int, moved: Collection[int], lost: bool) -> bytes:
+def _answer(topics: int, partitions: int, moved: Collection[int], lost: bool, broker: int = 1) -> bytes:
+    """A response of a broker, which lists itself first and names itself as controller."""
+    numbers = [broker, *(n for n in (1, 2, 3) if n != broker)]
     brokers = tuple(
-        MetadataResponseBroker(n, f"broker-{n}", 9092) for n in (1, 2, 3) if not (lost and n == LOST)
+        MetadataResponseBroker(n, f"broker-{n}", 9092) for n in numbers if not (lost and n == LOST)
     )
     of_topics = tuple(
         MetadataResponseTopic(
@@ -89,9 +96,8 @@ def _answer(topics: int, partitions: int, moved: Collection[int], lost: bool) ->
         )
         for number in range(topics)
     )
-    return MetadataResponse(brokers=brokers, cluster_id="c", controller_id=2, topics=of_topics).encode(
-        VERSION
-    )
+    message = MetadataResponse(brokers=brokers, cluster_id="c", controller_id=broker, topics=of_topics)
+    return message.encode(VERSION)
 
 
 def _partition(number: int, step: int, lost: bool) -> MetadataResponsePartition:
@@ -131,9 +137,34 @@ def test_an_unchanged_refresh_looks_into_no_partition() -> None:
     again = calls_of(lambda: refreshed.refresh(body))
 
     # What a version's topics are made of is asked once a response.
-    assert first.into("topic_layout") >= 100
+    assert first.into("topic_runs") >= 2
     assert again.into("topic_layout") <= 2
     assert again.into("topic_table") == 0
+
+
+def test_an_equal_response_costs_no_calls_for_its_topics() -> None:
+    """Even from another broker: it names another controller, and lists the brokers in another order."""
+    few, many = Refreshed(100, partitions=3), Refreshed(600, partitions=3)
+    for refreshed in (few, many):
+        refreshed.refresh(refreshed.answer())
+    before = many.tables
+
+    in_few = _calls_of_a_refresh(few, few.answer(broker=2))
+    in_many = _calls_of_a_refresh(many, many.answer(broker=2))
+
+    may_create = 500  # each topic is asked whether it may be created
+    assert in_many - in_few <= may_create + SOME_CALLS
+    assert many.tables is before
+
+
+@pytest.mark.parametrize("partitions", [1, 10, 50])
+def test_topics_of_few_partitions_are_read_by_a_few_calls_each(partitions: int) -> None:
+    few, many = Refreshed(64, partitions), Refreshed(256, partitions)
+    first = [_calls_of_a_refresh(refreshed, refreshed.answer()) for refreshed in (few, many)]
+    down = [_calls_of_a_refresh(refreshed, refreshed.answer(lost=True)) for refreshed in (few, many)]
+
+    assert first[1] - first[0] <= CALLS_A_NEW_TOPIC * 192
+    assert down[1] - down[0] <= CALLS_A_CHANGED_TOPIC * 192
 
 
 def test_a_refresh_with_one_changed_topic_makes_one_new_table() -> None:
@@ -157,8 +188,9 @@ def test_an_unchanged_topic_costs_a_refresh_a_handful_of_calls() -> None:
     assert in_many - in_few <= CALLS_A_TOPIC * 200
 
 
-def test_a_first_answer_costs_no_calls_for_its_partitions() -> None:
-    narrow, wide = Refreshed(10, partitions=10), Refreshed(10, partitions=1_000)
+@pytest.mark.parametrize("partitions", [(10, 100), (150, 1_000)], ids=["few", "many"])
+def test_a_first_answer_costs_no_calls_for_its_partitions(partitions: tuple[int, int]) -> None:
+    narrow, wide = (Refreshed(10, count) for count in partitions)
 
     in_narrow = _calls_of_a_refresh(narrow, narrow.answer())
     in_wide = _calls_of_a_refresh(wide, wide.answer())
@@ -166,8 +198,11 @@ def test_a_first_answer_costs_no_calls_for_its_partitions() -> None:
     assert in_wide <= in_narrow + SOME_CALLS
 
 
-def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_without_listeners() -> None:
-    narrow, wide = Refreshed(10, partitions=30), Refreshed(10, partitions=300)
+@pytest.mark.parametrize("partitions", [(12, 120), (150, 1_500)], ids=["few", "many"])
+def test_a_broker_that_is_down_costs_no_calls_for_its_partitions_without_listeners(
+    partitions: tuple[int, int],
+) -> None:
+    narrow, wide = (Refreshed(10, count) for count in partitions)
     for refreshed in (narrow, wide):
         refreshed.refresh(refreshed.answer())
 

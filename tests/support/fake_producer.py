@@ -37,7 +37,6 @@ from tests.support.mock_clock import MockClock
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from uuid import UUID
 
     from client_core.cluster import Node
 
@@ -132,9 +131,8 @@ class FakeProducer:
         """
         response = read(self.nodes, topics, known_topics=self.cache.topics, **described)
         tables = {t.name: t for t in response.topics if isinstance(t, TopicTable)}
-        ids: dict[str, UUID] = {t.name: t.topic_id for t in tables.values() if t.topic_id is not None}
         answer = ClusterAnswer(response.cluster_id, response.brokers, response.controller)
-        answers = TopicAnswers(names=set(tables), tables=tables, topic_ids=ids)
+        answers = TopicAnswers(names=set(tables), tables=tables)
         time = RefreshTime(self.clock.now_ms(), self.clock.wall_ms())
         version = self.cache.update_version + 1
         before = self.cache
