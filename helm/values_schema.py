@@ -200,7 +200,7 @@ def values() -> Schema:
                 {
                     "enabled": SWITCH,
                     "labels": LABELS,
-                    "runbookUrl": {"type": "string", "pattern": "^(https?://[^ #\"]+)?$"},
+                    "runbookUrl": {"type": "string", "pattern": '^(https?://[^ #"]+)?$'},
                 }
             ),
             "dashboard": closed({"enabled": SWITCH, "labels": LABELS, "annotations": LABELS}),

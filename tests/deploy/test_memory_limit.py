@@ -80,9 +80,7 @@ def test_a_tenth_of_a_processor_is_enough_to_start(tmp_path: Path) -> None:
         with (
             LimitedCgroup(cpus=0.1) as group,
             FakeCluster(3) as cluster,
-            Sidecar(
-                tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=group.program
-            ) as sidecar,
+            Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=group.program) as sidecar,
         ):
             wait_until(lambda: sidecar.admin.get("/startupz").is_success, what="a sidecar that has started")
             assert sidecar.admin.get("/livez").is_success

@@ -325,9 +325,7 @@ def _check_kafka(kafka: Mapping[str, str], has_config_map: bool, faults: list[st
         faults += [f"--kafka {line.removeprefix('kafka: ')}" for line in str(error).splitlines()]
 
 
-def _check_memory(
-    own: Mapping[str, str], kafka: Mapping[str, str], limit: str, faults: list[str]
-) -> None:
+def _check_memory(own: Mapping[str, str], kafka: Mapping[str, str], limit: str, faults: list[str]) -> None:
     """The kernel kills a sidecar whose limit is smaller than its buffers."""
     try:
         settings = check_settings(own, {_BOOTSTRAP: _BROKERS_OF_CONFIG_MAP, **kafka})

@@ -42,7 +42,12 @@ def machine(root: Path, cgroup: str, mount: str, limits: Mapping[str, str]) -> P
             {"pod/memory.max": "100", "pod/own/memory.max": "200"},
             100,
         ),
-        ("4:memory:/a/b\n0::/\n", V1_MOUNT.format(root="/"), {"memory/a/b/memory.limit_in_bytes": "300"}, 300),
+        (
+            "4:memory:/a/b\n0::/\n",
+            V1_MOUNT.format(root="/"),
+            {"memory/a/b/memory.limit_in_bytes": "300"},
+            300,
+        ),
         (
             "4:memory:/kubepods/own\n",
             V1_MOUNT.format(root="/kubepods/own"),
@@ -110,5 +115,7 @@ def test_settings_that_can_not_fit_are_doubted_with_a_remedy() -> None:
         "the process"
     )
     large = settings({"buffer.memory": str(128 * MIB)}, max_waiting_bytes=100 * MIB)
-    assert "raise it to 506 MiB, or lower buffer.memory and max_waiting_bytes" in fitted(large, 256 * MIB).doubt
+    assert (
+        "raise it to 506 MiB, or lower buffer.memory and max_waiting_bytes" in fitted(large, 256 * MIB).doubt
+    )
     assert not fitted(large, bytes_needed(large)).doubt
