@@ -1,8 +1,8 @@
 """Sizes buffers for the memory limit of the container: the limit of its cgroup, v1 or v2.
 
-The defaults of the settings fit into 256 MiB. A smaller limit scales them down, all by one factor:
+The defaults of the settings fit into 256 MiB. A smaller limit scales them down, all by one factor below 1:
 
-    factor = (limit - OWN_BYTES - spool - event log) / (TIMES * (buffer.memory + max_waiting_bytes)), at most 1
+    factor = (limit - OWN_BYTES - spool - event log) / TIMES / (buffer.memory + max_waiting_bytes), at most 1
 
 OWN_BYTES is what a sidecar takes at rest and for the answers of brokers. The client copies a record into a
 batch, and its caller waits with the parsed one: so a waiting byte takes TIMES bytes. A setting that is given
@@ -63,7 +63,7 @@ class Fitted(NamedTuple):
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """Returns the smallest memory limit of this process's cgroup and those above it, in bytes; None: no limit.
+    """Returns the smallest memory limit of this process's cgroup and those above it, in bytes, or None.
 
     `root` replaces `/` in tests. A file that can't be read counts as no limit.
     """

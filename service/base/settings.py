@@ -388,7 +388,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "events_file_max_age_ms": "a topic (events_topic) is faster than files",
     "lookup_wait_ms": "a look-up may give max_block_ms",
     "max_connections": "the limit of open files (ulimit -n) lowers it",
-    "max_records_per_request": "split larger requests, or stream the records; a memory limit below 256 MiB lowers it",
+    "max_records_per_request": "split larger requests, or stream the records; little memory lowers it",
     "stream_max_line_bytes": "it grows with max.request.size, up to max_body_bytes",
 }
 

@@ -58,6 +58,7 @@ class BodyThreads:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pilotfish-bodies")
         #: A slot is free once the result is taken. Else results would pile up while the loop is busy.
         self._slots = asyncio.Semaphore(threads)
+        self._is_closed = False
 
     async def read(self, read: Callable[[bytes], T], body: bytes) -> T:
         """Returns the result of `read`, or raises its error. Raises ProblemError (503) if out of memory."""
@@ -85,10 +86,13 @@ class BodyThreads:
         """
         within = partial(copy_context().run, work)  # for context variables, such as the trace
         async with self._slots:
+            if self._is_closed:
+                raise asyncio.CancelledError  # as work that waits for a thread ends
             return await asyncio.get_running_loop().run_in_executor(self._threads, within)
 
     def close(self) -> None:
         """Cancels work that has not begun. Does not wait."""
+        self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

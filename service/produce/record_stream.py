@@ -34,9 +34,9 @@ from client_core import (
 )
 from service.admission.admission_control import (
     FAIR_SHARE,
-    RECORD_BYTES,
     AdmissionControl,
     Permit,
+    bytes_of_records,
     is_one_too_many,
 )
 from service.admission.caller import Caller
@@ -203,7 +203,7 @@ class RecordStream:
         records = [item for item in items if not isinstance(item, Problem)]
         permit: Permit | Problem | None = None
         if records:
-            counted = max(body_bytes, len(records) * RECORD_BYTES)
+            counted = max(body_bytes, bytes_of_records(len(records)))
             permit = await self._wait_for_permit(lambda: self._permit.part(counted), since_ms)
         if self.ended is not None:  # then there is no permit
             raise StreamEndedError(self.ended)

@@ -1,4 +1,4 @@
-"""A sidecar in a real cgroup: brokers hang, many callers send a megabyte each, and it refuses instead of dying."""
+"""A sidecar in a real cgroup: brokers hang, callers send a megabyte each, and it refuses instead of dying."""
 
 from __future__ import annotations
 

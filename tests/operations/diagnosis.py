@@ -1,6 +1,6 @@
 """Concludes what is wrong from scrapes, alerts and /v1/status alone, by the steps of docs/alerts.md.
 
-It knows neither the faults nor the brokers. `diagnose` gets the scrapes of the last minutes, the oldest first.
+It knows neither the faults nor the brokers. `diagnose` gets the scrapes of some minutes, the oldest first.
 Pure.
 """
 

@@ -1,8 +1,8 @@
 """Faults that are planted in simulated brokers, and what an operator should conclude of each.
 
-`FAULTS` have a conclusion of `diagnosis.py`, the alert that fires if the fault lasts, the dashboard's panel that
-shows it, and words of /v1/status. `PAIRS` are planted together. `LOOK_ALIKES` and `QUIET` are no faults. Brokers 1,
-2 and 3 lead two partitions of `orders` each. `docs/alerts.md` has the table.
+`FAULTS` have a conclusion of `diagnosis.py`, the alert that fires if the fault lasts, the dashboard's panel
+that shows it, and words of /v1/status. `PAIRS` are planted together. `LOOK_ALIKES` and `QUIET` are no faults.
+Brokers 1, 2 and 3 lead two partitions of `orders` each. `docs/alerts.md` has the table.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from client_core import Errors
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing.metadata_cache import AliveBroker, MetadataCache
 from client_core.testing.produce import ProduceFault
-from tests.operations.watched import Watched
 from tests.support.fake_cluster.in_process import HOST
 from tests.support.simulated_sidecar import api_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from tests.operations.watched import Watched
 
 TOPIC: Final = "orders"
 PARTITIONS: Final = 6
@@ -46,7 +47,7 @@ def usual_load(watched: Watched, second: int) -> None:
 class Planted:
     """One case. `plant` begins it and `heal` ends it; `since_start`: planted before the sidecar's start.
 
-    `found` is the conclusion. `alert` fires within three minutes, or later if `is_late`; None: no alert is for it.
+    `found` is the conclusion. `alert` fires within three minutes, or later if `is_late`; None: there is none.
     """
 
     name: str

@@ -1,6 +1,7 @@
-"""Planted faults are found from scrapes, alerts and the status alone, within three minutes; and what is none, is not.
+"""Planted faults are found from scrapes, alerts and the status alone, within three minutes.
 
-`diagnosis.py` does not know which fault was planted (`planted.py`). All sidecars of a test are in one Prometheus.
+`diagnosis.py` does not know which fault was planted (`planted.py`), if any. All sidecars of a test are in one
+Prometheus.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A simulated sidecar under load that is scraped every few seconds; and the alerts that Prometheus makes of it.
+"""A simulated sidecar under load that is scraped every few seconds, and the alerts of its scrapes.
 
     watched = Watched(kafka={…})
     await watched.run(120, load)                   seconds of simulated time
