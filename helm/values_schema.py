@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from service.base.memory_limit import chart_figures
 from service.base.settings import OWN_NAMES, SIDECAR_OPTIONS, Settings
 
 HERE: Final = Path(__file__).parent
@@ -195,7 +196,13 @@ def values() -> Schema:
                     "scrapeTimeout": DURATION,
                 }
             ),
-            "prometheusRule": closed({"enabled": SWITCH, "labels": LABELS}),
+            "prometheusRule": closed(
+                {
+                    "enabled": SWITCH,
+                    "labels": LABELS,
+                    "runbookUrl": {"type": "string", "pattern": '^(https?://[^ #"]+)?$'},
+                }
+            ),
             "dashboard": closed({"enabled": SWITCH, "labels": LABELS, "annotations": LABELS}),
             "networkPolicy": closed(
                 {"enabled": SWITCH, "monitoringNamespace": LABELS, "extraIngress": many(ANYTHING)}
@@ -232,7 +239,7 @@ def schema_text() -> str:
 
 
 def names_text() -> str:
-    """Returns three lists of names as templates: own settings, Kafka's, and Kafka's secrets."""
+    """Returns three lists of names as templates, own settings, Kafka's, and Kafka's secrets, and figures."""
     kafka = [
         name for option in SIDECAR_OPTIONS for name in (option.name, option.file_name) if name is not None
     ]
@@ -245,6 +252,8 @@ def names_text() -> str:
     for name, listed in lists.items():
         lines = "\n".join(f"- {item}" for item in listed)
         parts.append(f'{{{{- define "pilotfish.{name}" -}}}}\n{lines}\n{{{{- end -}}}}')
+    figures = "\n".join(f"{name}: {figure}" for name, figure in chart_figures().items())
+    parts.append(f'{{{{- define "pilotfish.memoryFigures" -}}}}\n{figures}\n{{{{- end -}}}}')
     return "\n\n".join(parts) + "\n"
 
 

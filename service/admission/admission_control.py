@@ -44,6 +44,18 @@ from service.wire.errors import Problem, ProblemError
 _LONGEST_S: Final = 30
 
 
+#: A record of a large request counts as so many bytes at least. The smallest takes 15 bytes of a body, 250
+#: while it waits, and as many in the answer if it fails.
+RECORD_BYTES: Final = 512
+#: Up to so many records of a request count by their bytes alone: max_waiting_requests bounds them.
+_FEW_RECORDS: Final = 100
+
+
+def bytes_of_records(records: int) -> int:
+    """Returns the bytes that so many parsed records count as, however small they are."""
+    return max(records - _FEW_RECORDS, 0) * RECORD_BYTES
+
+
 #: The fair-share rule, for error messages.
 FAIR_SHARE: Final = "no caller may hold more than is still free"
 
@@ -256,6 +268,10 @@ class Permit:
         """Counts a body that is longer than announced, or of unknown length. Raises ProblemError (429)."""
         if body_bytes > self.bytes:
             self._admission.grow(self, body_bytes - self.bytes)
+
+    def grow_for(self, records: int) -> None:
+        """Counts parsed records that take more memory than their body. Raises ProblemError (429)."""
+        self.grow_to(bytes_of_records(records))
 
     def part(self, body_bytes: int) -> Permit:
         """Returns a permit of the same caller for more bytes, without a request. Raises ProblemError (429).

@@ -131,6 +131,10 @@ class InternalLimits:
     listing_max_age_ms: int = 2_000
     #: Records that one request may have.
     max_records_per_request: int = 100_000
+    #: Large bodies that are parsed at the same time.
+    body_threads: int = 4
+    #: Blocks of memory of this size are mapped, and returned to the system when they are freed.
+    mapped_block_bytes: int = 4 * 1024 * 1024
     #: Open connections to the API; fewer if the process may open fewer files.
     max_connections: int = 10_000
     #: How long a caller may take to send the head of a request.
@@ -384,7 +388,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "events_file_max_age_ms": "a topic (events_topic) is faster than files",
     "lookup_wait_ms": "a look-up may give max_block_ms",
     "max_connections": "the limit of open files (ulimit -n) lowers it",
-    "max_records_per_request": "split larger requests, or stream the records",
+    "max_records_per_request": "split larger requests, or stream the records; little memory lowers it",
     "stream_max_line_bytes": "it grows with max.request.size, up to max_body_bytes",
 }
 

@@ -145,8 +145,11 @@ class App:
         self._owns_producer = owns_producer or producer is None
         self._report: CloseReport | None = None
         self._drained_by_ms = 0
+        clock = SystemClock() if producer is None else producer.clock
         self.client_metrics = ClientMetrics(
-            by_topic=settings.topic_metrics, topic_limit=settings.internal.topic_metrics_limit
+            by_topic=settings.topic_metrics,
+            topic_limit=settings.internal.topic_metrics_limit,
+            monotonic_s=lambda: clock.now_ms() / 1000,
         )
         # Before the producer, which would have to be closed again if the file is invalid.
         tokens_file = settings.tokens_file
@@ -157,7 +160,6 @@ class App:
         self.admin_token: Final = self._token_of("admin_token_file", settings.admin_token_file)
         self.traces: Final = _make_traces(settings) if traces is None else traces
         self.trace_metrics: Final = TraceMetrics(self.traces.spans)
-        clock = SystemClock() if producer is None else producer.clock
         slowness, notice = Slowness(clock), SnapshotNotice()
         self.advice: Final = AdviceAtStart(settings.advice, settings.service_name)
         self.event_log: Final = _make_event_log(settings, clock)

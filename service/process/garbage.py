@@ -26,10 +26,6 @@ _OLDER: Final = 10
 #: The threshold of automatic full collections. They never run: `Garbage` runs them.
 _NEVER: Final = 1_000_000_000
 
-#: Blocks of this size are mapped and unmapped separately. Ordinary bodies are smaller.
-_MAPPED_BYTES: Final = 4 * 1024 * 1024
-#: Free bytes at the end of the heap before it shrinks. glibc uses twice the mmap threshold, too.
-_TRIMMED_BYTES: Final = 2 * _MAPPED_BYTES
 #: Parameters of mallopt, malloc.h.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
@@ -40,8 +36,8 @@ FEW: Final = 200
 OVERDUE_S: Final = 300.0
 
 
-def map_large_blocks() -> bool:
-    """Makes freed blocks of 4 MB and more return to the system. Any thread.
+def map_large_blocks(size: int) -> bool:
+    """Makes freed blocks of this size and more return to the system. Any thread.
 
     Returns False if the C library has no such setting (musl, macOS).
     """
@@ -49,7 +45,8 @@ def map_large_blocks() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES) and mallopt(_M_TRIM_THRESHOLD, _TRIMMED_BYTES))
+    # Free bytes at the end of the heap before it shrinks: glibc uses twice the mmap threshold, too.
+    return bool(mallopt(_M_MMAP_THRESHOLD, size) and mallopt(_M_TRIM_THRESHOLD, 2 * size))
 
 
 class Garbage:

@@ -24,6 +24,7 @@ from typing import Final
 
 from client_core import CloseReport, ConfigError
 from service.base.logs import set_up_logging
+from service.base.memory_limit import fitted, memory_limit
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError
 from service.base.version import pilotfish_version
@@ -72,6 +73,8 @@ def serve(
     an embedded cluster, for the admin listener.
     """
     set_up_logging(settings.log_level, settings.log_format, current_trace_id)
+    given, limit = settings, memory_limit()
+    settings, reported, doubt = fitted(settings, limit)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         try:
@@ -94,10 +97,21 @@ def serve(
         except (FileFaultError, SettingsError) as e:
             _log.error("%s", e)
             return WRONG_SETTING
-        _log.info("settings: %s; kafka: %s", settings.shown(), app.sidecar.config.shown(settings.kafka))
+        _log.info("settings: %s; kafka: %s", given.shown(), app.sidecar.config.shown(given.kafka))
+        if reported:
+            _log.info("%s", reported)
+        if doubt:
+            _log.warning("%s", doubt)
         _log.debug("kafka: %r", app.sidecar.config)  # its repr masks secrets
         server = SidecarServer(
-            app, api, admin, unix=unix, tls=tls, when_started=when_started, embedded=embedded, load=load
+            app,
+            api,
+            admin,
+            unix=unix,
+            tls=tls,
+            when_started=when_started,
+            embedded=embedded,
+            load=None if load is None else lambda: fitted(load(), limit).settings,
         )
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(server.run())
@@ -181,7 +195,7 @@ class SidecarServer:
         )
         garbage = Garbage(loop, lambda: self._app.sidecar.admission.requests)
         garbage.begin()
-        map_large_blocks()
+        map_large_blocks(self._app.sidecar.settings.internal.mapped_block_bytes)
         serving = loop.create_task(self._api.serve())
         _log.info(
             "pilotfish %s serves on %s, metrics and probes on http://%s",

@@ -25,9 +25,6 @@ from service.wire.errors import out_of_memory
 
 T = TypeVar("T")
 
-#: Bodies parsed at the same time. A look-up may wait for each busy thread, 0.5 ms at a time.
-_THREADS: Final = 4
-
 #: A body up to this length is always light. The worst case, the search for a duplicate name in a body of
 #: brackets only, takes 5 ms.
 SURELY_LIGHT_BYTES: Final = 8 * 1024
@@ -56,8 +53,12 @@ def is_light(body: bytes) -> bool:
 class BodyThreads:
     """The threads of one sidecar. Each is started when it is first needed."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="pilotfish-bodies")
+    def __init__(self, threads: int = 4) -> None:
+        """`threads` bodies are parsed at the same time. A look-up may wait for each, 0.5 ms at a time."""
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pilotfish-bodies")
+        #: A slot is free once the result is taken. Else results would pile up while the loop is busy.
+        self._slots = asyncio.Semaphore(threads)
+        self._is_closed = False
 
     async def read(self, read: Callable[[bytes], T], body: bytes) -> T:
         """Returns the result of `read`, or raises its error. Raises ProblemError (503) if out of memory."""
@@ -84,10 +85,14 @@ class BodyThreads:
         The problem for it would wrongly say that nothing was written.
         """
         within = partial(copy_context().run, work)  # for context variables, such as the trace
-        return await asyncio.get_running_loop().run_in_executor(self._threads, within)
+        async with self._slots:
+            if self._is_closed:
+                raise asyncio.CancelledError  # as work that waits for a thread ends
+            return await asyncio.get_running_loop().run_in_executor(self._threads, within)
 
     def close(self) -> None:
         """Cancels work that has not begun. Does not wait."""
+        self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

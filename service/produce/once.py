@@ -74,6 +74,8 @@ class Once:
         attempt = self._keys.find(name, digest)
         if attempt is None:
             records = await self._body_threads.read(form.parse, body)
+            del body
+            permit.grow_for(len(records))
             checked = await self._producing.check_many(name.topic, records)
             attempt = self._keys.find(name, digest)  # another request may have begun meanwhile
             if attempt is None:

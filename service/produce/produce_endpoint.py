@@ -201,6 +201,7 @@ class ProduceEndpoint:
                     name, form, body, since_ms=now_ms, permit=permit, receive=receive
                 )
             records = await self._body_threads.read(form.parse, body)
+            del body  # the records are copies; both would wait for the brokers
             result = await self._producing.deliver(
                 topic, records, form.times, since_ms=now_ms, permit=permit, receive=receive
             )

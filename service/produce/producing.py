@@ -221,8 +221,10 @@ class Producing:
 
         The permit's bytes count until the client has delivered them, even if the caller leaves.
         `in_envelopes`: the records' values already have their trace. Raises ProblemError if nothing was
-        accepted, CallerGoneError if the caller leaves. `receive` must have returned the whole body.
+        accepted, such as 429 for more records than fit, CallerGoneError if the caller leaves. `receive` must
+        have returned the whole body.
         """
+        permit.grow_for(len(records))
         checked = None
         if len(records) > FEW_RECORDS or topic == OWN_TOPICS:
             checked = await self.check_many(topic, records, in_envelopes=in_envelopes)

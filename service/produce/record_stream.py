@@ -32,7 +32,13 @@ from client_core import (
     RecordTooLargeError,
     Result,
 )
-from service.admission.admission_control import FAIR_SHARE, AdmissionControl, Permit, is_one_too_many
+from service.admission.admission_control import (
+    FAIR_SHARE,
+    AdmissionControl,
+    Permit,
+    bytes_of_records,
+    is_one_too_many,
+)
 from service.admission.caller import Caller
 from service.admission.drain import Drain
 from service.base.producer_protocol import Producer
@@ -197,7 +203,8 @@ class RecordStream:
         records = [item for item in items if not isinstance(item, Problem)]
         permit: Permit | Problem | None = None
         if records:
-            permit = await self._wait_for_permit(lambda: self._permit.part(body_bytes), since_ms)
+            counted = max(body_bytes, bytes_of_records(len(records)))
+            permit = await self._wait_for_permit(lambda: self._permit.part(counted), since_ms)
         if self.ended is not None:  # then there is no permit
             raise StreamEndedError(self.ended)
         chunk = _Chunk(self.records, items, body_bytes, since_s)

@@ -107,7 +107,7 @@ def build_sidecar(
         ages=ages,
     )
     feed = make_feed(producer, lookups, drain, settings, boot, notice)
-    body_threads = BodyThreads()
+    body_threads = BodyThreads(settings.internal.body_threads)
     producing = Producing(producer, config, settings, unknown, retry_after, body_threads)
     return Sidecar(
         settings=settings,

@@ -99,6 +99,15 @@ def test_a_secret_among_the_settings_is_refused_with_what_to_do_and_not_shown() 
             "sasl.password.file names a file in /etc/pilotfish/secrets/sasl, and pilotfish.secrets has "
             'nothing of the name "sasl"',
         ),
+        (
+            {"kafka": {"buffer.memory": 134217728}},
+            "resources.limits.memory: 256Mi is too small for these settings: give 332Mi",
+        ),
+        ({"resources": {"limits": {"memory": "64M"}}}, "limits.memory: 64M is too small"),
+        (
+            {"resources": {"limits": {"memory": "0.1Gi"}}, "settings": {"events_topic": "events"}},
+            "give 116Mi",
+        ),
         ({"settings": {"spool_folder": "/spool"}}, "settings.spool_folder: is set by pilotfish.spool"),
         ({"spool": {"enabled": True}}, "pilotfish.spool.volume: must be one volume source"),
         (

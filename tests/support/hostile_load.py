@@ -131,7 +131,7 @@ def hostile_producer(
     metadata = ProducerMetadata(metadata_config(config), random, clock, client_events)
     metadata.bootstrap([bootstrap])
     settings = network_client_config(config)
-    updater = DefaultMetadataUpdater(metadata, settings)
+    updater = DefaultMetadataUpdater(metadata, settings, client_events)
     names = LocalNames(bootstrap[0])
     client = NetworkClient(selector, updater, settings, names, random, client_events, credentials)
     return KafkaProducer(

@@ -19,6 +19,7 @@ from client_core.network.selector import DEFAULT_MAX_RECEIVE_BYTES
 from tests.support.mock_selector import MockSelector
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from client_core.testing.reactions import Sending
@@ -34,9 +35,14 @@ class HostileNetwork(MockSelector):
     """MockSelector with brokers behind it."""
 
     def __init__(self, clock: MockClock, brokers: InProcessBrokers, random: Random) -> None:
-        super().__init__(
-            clock, can_connect=lambda address: address[1] in brokers.ports or random.random() < 0.5
-        )
+        super().__init__(clock, can_connect=self._accepts)
+        #: Brokers whose host refuses connections, drops their packets, or whose broker rejects our password.
+        self.down: set[int] = set()
+        self.unreachable: set[int] = set()
+        self.rejecting: set[int] = set()
+        #: How much longer a broker takes for a request: by broker and payload, in milliseconds.
+        self.delay_ms: Callable[[int, bytes], int] = lambda broker_id, payload: 0
+        self._due_ms: dict[int, int] = {}
         self._now_ms = clock.now_ms
         self._brokers = brokers
         self._random = random
@@ -48,6 +54,10 @@ class HostileNetwork(MockSelector):
         self.delivered = 0
         #: Every attempt to connect: node and moment.
         self.connects: list[tuple[int, int]] = []
+
+    def _accepts(self, address: tuple[str, int]) -> bool:
+        broker_id = self._brokers.ports.get(address[1])
+        return self._random.random() < 0.5 if broker_id is None else broker_id not in self.down
 
     def connect(
         self,
@@ -65,10 +75,17 @@ class HostileNetwork(MockSelector):
         self._broker_of[node_id] = broker_id
         self._silent.discard(node_id)
         self._connection_of[node_id] = len(self.connects)
-        if self._brokers.hostility is not None and self._random.random() < 0.05:
+        self._due_ms.pop(node_id, None)
+        is_hostile = self._brokers.hostility is not None and self._random.random() < 0.05
+        if is_hostile or broker_id in self.unreachable:
             self.hold_connect(node_id)
         else:
             self._held_connects.discard(node_id)
+        if broker_id in self.rejecting:
+            self.never_ready(node_id)
+            self.after(1, lambda: self.fail_authentication(node_id) if self.is_open(node_id) else None)
+        else:
+            self._never_ready.discard(node_id)
         super().connect(node_id, host, address, send_buffer_bytes, receive_buffer_bytes)
 
     def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
@@ -83,7 +100,7 @@ class HostileNetwork(MockSelector):
                 continue
             sending = self._brokers.answer(broker_id, one.payload)
             if sending is not None:
-                self._deliver_later(one.node_id, sending)
+                self._deliver_later(one.node_id, sending, self.delay_ms(broker_id, one.payload))
         return now_ms
 
     def disconnect_all(self) -> None:
@@ -91,8 +108,13 @@ class HostileNetwork(MockSelector):
         for node_id in list(self._addresses):
             self.disconnect(node_id)
 
-    def _deliver_later(self, node_id: int, sending: Sending) -> None:
-        """Answers of a connection come in their order: all of them are under way for as long."""
+    def end_connections_to(self, broker_id: int) -> None:
+        """The broker ends its connections, also those that only just begin."""
+        for node_id in [node for node in self._addresses if self._broker_of.get(node) == broker_id]:
+            self.disconnect(node_id)
+
+    def _deliver_later(self, node_id: int, sending: Sending, delay_ms: int) -> None:
+        """Answers of a connection come in their order: a broker answers one request after the other."""
         connection = self._connection_of[node_id]
         if sending.then_silent or sending.then_close:
             self._silent.add(node_id)
@@ -101,7 +123,10 @@ class HostileNetwork(MockSelector):
             if self._connection_of.get(node_id) == connection and self.is_open(node_id):
                 self._arrive(node_id, sending)
 
-        self.after(connection % (_LONGEST_WAY_MS + 1), arrive)
+        now_ms = self._now_ms()
+        due_ms = now_ms + connection % (_LONGEST_WAY_MS + 1) + delay_ms
+        self._due_ms[node_id] = due_ms = max(due_ms, self._due_ms.get(node_id, 0))
+        self.after(due_ms - now_ms, arrive)
 
     def _arrive(self, node_id: int, sending: Sending) -> None:
         stream = self._streams[node_id]

@@ -13,13 +13,16 @@ costs some milliseconds. A request takes as long as the client needs, in simulat
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
 from client_core import NO_EVENTS
+from client_core.protocol.api_keys import ApiKey
 from client_core.testing.metadata_cache import MetadataCache, UpdateMetadata
+from client_core.testing.reactions import Reaction
 from service.base.settings import Settings
 from service.process.app import App
 from service.process.health import Health
@@ -29,8 +32,11 @@ from tests.support.hostile_network import HostileNetwork
 from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from client_core import Event, EventSink, KafkaProducer
     from client_core.testing.reactions import Sending
+    from client_core.testing.requests import Response
 
 _START_MS: Final = 1_000_000
 
@@ -41,13 +47,17 @@ class _Brokers(InProcessBrokers):
     def __init__(self, brokers: int) -> None:
         super().__init__(brokers)
         self.silent: set[int] = set()
+        #: Brokers that read requests of an API and never answer them.
+        self.silent_for: set[tuple[int, ApiKey | None]] = set()
+        #: The pause that brokers ask for in answers to Produce.
+        self.throttle_ms = 0
         self.amnesiac: set[int] = set()
         self.asked: list[int] = []
         self.answered_bytes = 0
 
     def answer(self, broker_id: int, payload: bytes) -> Sending | None:
         self.asked.append(broker_id)
-        if broker_id in self.silent:
+        if broker_id in self.silent or (broker_id, api_of(payload)) in self.silent_for:
             return None
         caches = self.state.caches
         known = caches[broker_id]
@@ -58,6 +68,24 @@ class _Brokers(InProcessBrokers):
         if sending is not None:
             self.answered_bytes += sum(map(len, sending.pieces))
         return sending
+
+    def reaction(self, broker_id: int, api: ApiKey) -> Reaction:
+        if self.throttle_ms and api is ApiKey.PRODUCE:
+            return _Throttled(self.throttle_ms)
+        return super().reaction(broker_id, api)
+
+
+def api_of(payload: bytes) -> ApiKey | None:
+    """The API of a request without its size."""
+    return ApiKey.of(int.from_bytes(payload[:2], "big"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Throttled(Reaction):
+    throttle_ms: int = 0
+
+    def encode(self, response: Response, version: int) -> bytes:
+        return response._replace(throttle_time_ms=self.throttle_ms).encode(version)  # type: ignore[union-attr]
 
 
 def _without_topics(cache: MetadataCache) -> MetadataCache:
@@ -80,12 +108,13 @@ class _Sink:
 class SimulatedSidecar:
     """One app, its client and its brokers."""
 
-    def __init__(self, *, brokers: int = 3, **settings: Any) -> None:
+    def __init__(self, *, brokers: int = 3, kafka: Mapping[str, str] | None = None, **settings: Any) -> None:
+        """`kafka` and `settings` are settings by their names."""
         self.clock = MockClock(now_ms=_START_MS)
         self.brokers = _Brokers(brokers)
         self.network = HostileNetwork(self.clock, self.brokers, Random(3))
-        kafka = {"bootstrap.servers": f"{HOST}:{FIRST_PORT}", "linger.ms": "0"}
-        self.settings = Settings(kafka=kafka, **settings)
+        bootstrap = {"bootstrap.servers": f"{HOST}:{FIRST_PORT}", "linger.ms": "0"}
+        self.settings = Settings(kafka=bootstrap | dict(kafka or {}), **settings)
         self._wakeup_ms = 0
         sink, of_client = _Sink(), _Sink()
         self.producer: KafkaProducer = hostile_producer(

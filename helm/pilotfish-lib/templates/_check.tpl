@@ -19,6 +19,7 @@ the merged values, prints nothing.
 {{- include "pilotfish.checkNames" . }}
 {{- include "pilotfish.checkSecrets" . }}
 {{- include "pilotfish.checkSpool" . }}
+{{- include "pilotfish.checkMemory" . }}
 {{- end -}}
 
 {{/* Each value must have the type of its default, and so must the parts of image, readiness and spool. */}}
@@ -119,6 +120,32 @@ the merged values, prints nothing.
 {{- if and (contains "/etc/pilotfish/secrets/" (toString $value)) (not (has $folder $names)) }}
 {{- fail (printf "pilotfish.%s: %s names a file in /etc/pilotfish/secrets/%s, and pilotfish.secrets has nothing of the name %q" $place $name $folder $folder) }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/*
+The memory limit must have room for the buffers that are given; the sidecar sizes the others for the limit. The
+figures are those of service/base/memory_limit.py. A quantity with an exponent is not checked.
+*/}}
+{{- define "pilotfish.checkMemory" -}}
+{{- $limit := toString (((.resources).limits).memory | default "") }}
+{{- $units := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 }}
+{{- $unit := regexFind "[a-zA-Z]*$" $limit }}
+{{- if and (regexMatch "^[0-9]+([.][0-9]+)?[a-zA-Z]*$" $limit) (hasKey $units $unit) }}
+{{- $figures := include "pilotfish.memoryFigures" . | fromYaml }}
+{{- $buffer := float64 (index .kafka "buffer.memory" | default (max $figures.buffer (index .kafka "max.request.size" | default 0))) }}
+{{- $waiting := float64 (.settings.max_waiting_bytes | default $figures.waiting) }}
+{{- $needed := addf $figures.own (mulf $figures.times (addf $buffer $waiting)) }}
+{{- if .spool.enabled }}
+{{- $needed = addf $needed $figures.spool }}
+{{- end }}
+{{- if or .settings.events_topic .settings.events_folder }}
+{{- $needed = addf $needed $figures.events }}
+{{- end }}
+{{- $needed = maxf $needed $figures.least }}
+{{- if lt (mulf (float64 (regexFind "^[0-9.]+" $limit)) (get $units $unit)) $needed }}
+{{- fail (printf "pilotfish.resources.limits.memory: %s is too small for these settings: give %dMi, or lower buffer.memory, max.request.size or max_waiting_bytes" $limit (int64 (ceil (divf $needed 1048576.0)))) }}
 {{- end }}
 {{- end }}
 {{- end -}}

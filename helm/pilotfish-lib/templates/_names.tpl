@@ -159,3 +159,13 @@
 - sasl.oauthbearer.client.credentials.client.secret
 - sasl.oauthbearer.assertion.private.key.passphrase
 {{- end -}}
+
+{{- define "pilotfish.memoryFigures" -}}
+own: 75497472
+times: 1.9
+least: 100663296
+spool: 50331648
+events: 20971520
+buffer: 4415056
+waiting: 8830113
+{{- end -}}

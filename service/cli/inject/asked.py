@@ -15,6 +15,7 @@ from typing import Final
 
 from client_core import OPTIONS, ConfigError, parse_and_validate_addresses
 from service.base.environment import KAFKA_PREFIX, PREFIX
+from service.base.memory_limit import bytes_needed, or_lower
 from service.base.settings import OWN_NAMES, Settings
 from service.base.settings_sources import SettingsError, check_settings
 from service.base.version import pilotfish_version
@@ -105,6 +106,8 @@ def sidecar_of(options: Options) -> Sidecar:
         raise AskedError(faults)
     settings = _checked_own(own, faults)
     _check_kafka(kafka, options.config_map is not None, faults)
+    if not faults:
+        _check_memory(own, kafka, limits["memory"], faults)
     if settings is None or faults:
         raise AskedError(faults)
     _check_ports_and_hosts(own, settings)
@@ -320,6 +323,20 @@ def _check_kafka(kafka: Mapping[str, str], has_config_map: bool, faults: list[st
         if has_config_map and isinstance(cause, ConfigError) and cause.name not in kafka:
             return
         faults += [f"--kafka {line.removeprefix('kafka: ')}" for line in str(error).splitlines()]
+
+
+def _check_memory(own: Mapping[str, str], kafka: Mapping[str, str], limit: str, faults: list[str]) -> None:
+    """The kernel kills a sidecar whose limit is smaller than its buffers."""
+    try:
+        settings = check_settings(own, {_BOOTSTRAP: _BROKERS_OF_CONFIG_MAP, **kafka})
+    except SettingsError:  # the rest is in the ConfigMap
+        return
+    needed = bytes_needed(settings)
+    if _amount(limit) < needed:
+        faults.append(
+            f"--limits memory={limit}: is too small for these settings: give "
+            f"memory={-(-needed // (1024 * 1024))}Mi{or_lower(settings)}"
+        )
 
 
 def _check_ports_and_hosts(own: Mapping[str, str], settings: Settings) -> None:

@@ -216,6 +216,7 @@ class Events:
                 records = await self._body_threads.read(
                     partial(self._records, topic, media_type, scope["headers"]), body
                 )
+                del body
                 if not records:
                     return answer_of(topic, (), _ACCEPTED)
                 times = self._producing.dialect_times(topic, since_ms=since_ms)

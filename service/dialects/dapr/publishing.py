@@ -164,6 +164,7 @@ class Publishing:
                     return entries, list(making.of(noted()))
 
                 entries, records = await self._body_threads.read(understood, body)
+                del body
                 if not records:
                     return spell((), ())
                 permit.grow_to(making.bytes)

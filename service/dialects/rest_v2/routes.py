@@ -118,6 +118,7 @@ class ProduceV2:
             records, greatest = await self._body_threads.read(
                 lambda body: parse_body(topic, body, form, of_path, self._limits), body
             )
+            del body
             times = self._producing.dialect_times(topic, greatest, since_ms=since_ms)
             result = await self._producing.deliver(
                 topic, records, times, since_ms=since_ms, permit=permit, receive=request.receive

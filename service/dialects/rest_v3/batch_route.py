@@ -95,6 +95,7 @@ class BatchRoute:
             entries = await self._body_threads.read(
                 lambda body: parse_batch(topic, to_utf8(body), self._limits), body
             )
+            del body
             items = [e.posted if isinstance(e.posted, Problem) else e.posted.record for e in entries]
             outcomes = await deliver(
                 self._producing, topic, items, since_ms=since_ms, permit=permit, receive=request.receive

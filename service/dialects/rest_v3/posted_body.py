@@ -101,6 +101,7 @@ class PostedBodies:
         with self._admission.acquire(announced_bytes(request.scope), caller_of(request.scope)) as permit:
             came = await read_body(request.scope, receive, permit, self._producing.times.timeout_ms)
             items, awaited = await self._body_threads.read(partial(self._understood, topic, to_utf8), came)
+            del came
             outcomes = await deliver(
                 self._producing, topic, items, since_ms=since_ms, permit=permit, receive=receive
             )

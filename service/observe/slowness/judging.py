@@ -92,14 +92,16 @@ class _Ranked(NamedTuple):
 def judge(picture: Picture) -> list[Finding]:
     """Returns what is slow and why, the most important first; empty if nothing is slow."""
     slower = _slower_than_the_others(picture)
+    unreachable = list(_unreachable(picture))
     found = [
         *_client(picture),
         *_metadata(picture),
+        *unreachable,
         *_producer_id(picture),
         *(ranked for node in picture.status.nodes for ranked in _node(picture, node, slower)),
         *_leaderless(picture),
         *_buffer(picture),
-        *_topics(picture),
+        *(() if unreachable else _topics(picture)),
     ]
     gravest = min((ranked.rank for ranked in found if ranked.rank in _OF_NODES), default=_Rank.BEFORE)
     is_over = [rank for rank in (_Rank.LATELY, _Rank.BEFORE) if rank > gravest]
@@ -142,6 +144,27 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
         age = _seconds(metadata.age_ms)
         detail = f"metadata can't be refreshed ({error}): it is {age} old, and leaders may have moved"
         yield _Ranked(_Rank.STALE, 0, Finding(None, "metadata", detail))
+
+
+def _unreachable(picture: Picture) -> Iterator[_Ranked]:
+    """Yields a finding if requests wait for metadata because the client has asked all brokers in vain.
+
+    It begins again with bootstrap.servers then, and knows no topics.
+    """
+    waits = [wait for wait in picture.backlog.topic_waits if wait.phase is Phase.METADATA]
+    oldest_ms, nodes = _oldest_ms(picture, waits), picture.status.nodes
+    if picture.status.metadata.age_ms is None or oldest_ms is None or oldest_ms < picture.slow_after_ms:
+        return
+    failed = [(node.last_error_age_ms, node) for node in nodes if node.last_error_age_ms is not None]
+    if not failed or len(failed) < len(nodes) or any(node.state == "ready" for node in nodes):
+        return
+    _, last = min(failed, key=itemgetter(0))
+    requests = sum(wait.requests for wait in waits)
+    detail = (
+        f"no broker can be reached: {_aged(last.last_error, last.last_error_age_ms)}; "
+        f"{_requests(requests)} for metadata, the oldest for {_seconds(oldest_ms)}"
+    )
+    yield _Ranked(_Rank.UNREACHABLE, requests, Finding(None, "metadata", detail, _name_of(last.cause)))
 
 
 def _producer_id(picture: Picture) -> Iterator[_Ranked]:

@@ -109,7 +109,7 @@ from service.process.garbage import map_large_blocks
 from tests.soak.allocators import mapped_bytes
 
 sys.exit(0) if mapped_bytes() is None else None
-assert map_large_blocks()
+assert map_large_blocks(4 * 1024 * 1024)
 del (large := [bytearray(16_000_000)])[:]
 before = mapped_bytes()
 small, large = bytearray(3_000_000), bytearray(5_000_000)

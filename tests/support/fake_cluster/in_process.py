@@ -51,9 +51,7 @@ class InProcessBrokers:
         """What the broker sends for a request frame without its size. SchemaError for what is none."""
         header = decode_request_header(payload)
         api, version = header.api, header.version
-        reaction = Reaction()
-        if self.hostility is not None:
-            reaction = self.hostility.next_answer(broker_id, api)
+        reaction = self.reaction(broker_id, api)
         if api is ApiKey.API_VERSIONS:
             response: requests.Response | None
             response, version = api_versions.answer(self._versions, payload, version, header.body_offset)
@@ -71,3 +69,7 @@ class InProcessBrokers:
         body = reaction.encode(response, version)
         head = encode_response_header(api, version, header.correlation_id)
         return reaction.shape(_SIZE.pack(len(head) + len(body)) + head + body)
+
+    def reaction(self, broker_id: int, api: ApiKey) -> Reaction:
+        """What happens to the next answer."""
+        return Reaction() if self.hostility is None else self.hostility.next_answer(broker_id, api)

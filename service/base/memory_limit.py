@@ -1,0 +1,194 @@
+"""Sizes buffers for the memory limit of the container: the limit of its cgroup, v1 or v2.
+
+The defaults of the settings fit into 256 MiB. A smaller limit scales them down, all by one factor below 1:
+
+    factor = (limit - OWN_BYTES - spool - event log) / TIMES / (buffer.memory + max_waiting_bytes), at most 1
+
+OWN_BYTES is what a sidecar takes at rest and for the answers of brokers. The client copies a record into a
+batch, and its caller waits with the parsed one: so a waiting byte takes TIMES bytes. A setting that is given
+stays as it is, and is subtracted before. Below LEAST_BYTES the values are those for LEAST_BYTES, and the log
+warns: the kernel may kill the process.
+
+Source: cgroups(7), the kernel's cgroup-v1/memory and cgroup-v2. Pure, except `memory_limit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from service.base.settings import InternalLimits, Settings
+
+_MIB: Final = 1024 * 1024
+
+#: Measured: 66 MiB at rest, of which the kernel can drop 18 (files); then brokers' answers and heap.
+OWN_BYTES: Final = 72 * _MIB
+TIMES: Final = 1.9
+#: The most that a spool and an event log add (docs/operations.md, "Memory").
+SPOOL_BYTES: Final = 48 * _MIB
+EVENTS_BYTES: Final = 20 * _MIB
+#: The smallest limit for a sidecar, without a spool and an event log.
+LEAST_BYTES: Final = 96 * _MIB
+#: The limit from which the defaults fit.
+ENOUGH_BYTES: Final = 256 * _MIB
+
+BUFFER_MEMORY: Final = "buffer.memory"
+_BUFFER_BYTES: Final = 32 * _MIB
+_WAITING_BYTES: Final = Settings.model_fields["max_waiting_bytes"].default
+_LEAST_FACTOR: Final = (LEAST_BYTES - OWN_BYTES) / (TIMES * (_BUFFER_BYTES + _WAITING_BYTES))
+
+#: Settings and internal limits that are scaled besides buffer.memory and max_waiting_bytes.
+_OWN: Final = ("max_body_bytes", "idempotency_max_bytes")
+_INTERNAL: Final = (
+    "body_threads",
+    "max_records_per_request",
+    "max_unsent_bytes",
+    "stream_open_bytes",
+    "watch_history_bytes",
+)
+#: The size of mapped blocks below the usual limit: each body is mapped, at the price of its page faults.
+_MAPPED_BYTES: Final = 128 * 1024
+
+#: cgroup v1 writes "no limit" as a number near 2^63; v2 writes "max".
+_NO_LIMIT: Final = 2**60
+
+
+class Fitted(NamedTuple):
+    """Settings that fit, and the log lines that say so: `reported` what was derived, `doubt` a warning."""
+
+    settings: Settings
+    reported: str = ""
+    doubt: str = ""
+
+
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Returns the smallest memory limit of this process's cgroup and those above it, in bytes, or None.
+
+    `root` replaces `/` in tests. A file that can't be read counts as no limit.
+    """
+    try:
+        own = (root / "proc/self/cgroup").read_text()
+        mounts = (root / "proc/self/mountinfo").read_text()
+    except (OSError, ValueError):
+        return None
+    found = [_limits_of(root, own, line) for line in mounts.splitlines()]
+    return min((limit for limits in found for limit in limits), default=None)
+
+
+def _limits_of(root: Path, own: str, mount: str) -> list[int]:
+    """Returns the limits on the way from this process's group to one mounted hierarchy's root."""
+    fields, _, rest = mount.partition(" - ")
+    kind, _, options = rest.partition(" ")
+    if kind == "cgroup2":
+        controller, name = "", "memory.max"
+    elif kind == "cgroup" and "memory" in options.split(" ")[-1].split(","):
+        controller, name = "memory", "memory.limit_in_bytes"
+    else:
+        return []
+    mounted_root, mount_point = fields.split(" ")[3:5]
+    top = root / mount_point.lstrip("/")
+    group = top
+    for line in own.splitlines():
+        _, controllers, path = line.split(":", 2)
+        # In a container the path may be the host's: then the mount's root is the container's group.
+        if controller in controllers.split(",") and Path(path).is_relative_to(mounted_root):
+            group = top / Path(path).relative_to(mounted_root)
+    limits = [_number(folder / name) for folder in (group, *group.parents) if folder.is_relative_to(top)]
+    return [limit for limit in limits if limit is not None]
+
+
+def _number(path: Path) -> int | None:
+    try:
+        number = int(path.read_text())
+    except (OSError, ValueError):  # the root has no such file; "max"
+        return None
+    return number if number < _NO_LIMIT else None
+
+
+def fitted(settings: Settings, limit: int | None) -> Fitted:
+    """Returns the settings with sizes for a memory limit in bytes. Those that are given are not changed."""
+    if limit is None:
+        return Fitted(settings)
+    given = settings.model_fields_set
+    needed = bytes_needed(settings)
+    free = (limit - OWN_BYTES - _extra_bytes(settings)) / TIMES
+    scaled = 0
+    for is_given, its, default in (
+        (BUFFER_MEMORY in settings.kafka, settings.producer_config().buffer_memory, _BUFFER_BYTES),
+        ("max_waiting_bytes" in given, settings.max_waiting_bytes, _WAITING_BYTES),
+    ):
+        free -= its if is_given else 0
+        scaled += 0 if is_given else default
+    factor = min(max(free / (scaled or _BUFFER_BYTES + _WAITING_BYTES), _LEAST_FACTOR), 1.0)
+    sizes = {
+        name: int(Settings.model_fields[name].default * factor)
+        for name in ("max_waiting_bytes", *_OWN)
+        if name not in given
+    }
+    limits, usual = settings.internal, InternalLimits()
+    internal = {
+        name: max(int(getattr(limits, name) * factor), 1)
+        for name in _INTERNAL
+        if getattr(limits, name) == getattr(usual, name)
+    }
+    kafka = dict(settings.kafka)
+    if BUFFER_MEMORY not in kafka:
+        kafka[BUFFER_MEMORY] = str(max(int(_BUFFER_BYTES * factor), _least_buffer(settings)))
+        sizes = {BUFFER_MEMORY: int(kafka[BUFFER_MEMORY]), **sizes}
+    doubt = ""
+    if limit < needed:
+        doubt = (
+            f"the memory limit of {limit // _MIB} MiB is too small for these settings: raise it to "
+            f"{-(-needed // _MIB)} MiB{or_lower(settings)}; the kernel may kill the process"
+        )
+    shown = " ".join(f"{name}={size}" for name, size in (sizes | internal).items())
+    reported = f"for the memory limit of {limit // _MIB} MiB: {shown}"
+    if factor == 1.0:
+        return Fitted(settings, f"{reported}, the defaults" if shown else "", doubt)
+    own = {name: size for name, size in sizes.items() if name != BUFFER_MEMORY}
+    internal["mapped_block_bytes"] = _MAPPED_BYTES
+    update = {**own, "kafka": kafka, "internal": replace(limits, **internal)}
+    return Fitted(settings.model_copy(update=update), reported, doubt)
+
+
+def bytes_needed(settings: Settings) -> int:
+    """Returns the smallest memory limit for which the given settings leave room for the others."""
+    buffers = settings.producer_config().buffer_memory
+    if BUFFER_MEMORY not in settings.kafka:
+        buffers = max(int(_BUFFER_BYTES * _LEAST_FACTOR), _least_buffer(settings))
+    waiting = settings.max_waiting_bytes
+    if "max_waiting_bytes" not in settings.model_fields_set:
+        waiting = int(_WAITING_BYTES * _LEAST_FACTOR)
+    needed = OWN_BYTES + _extra_bytes(settings) + int(TIMES * (buffers + waiting))
+    return max(needed, LEAST_BYTES)
+
+
+def chart_figures() -> dict[str, float]:
+    """Returns the figures of `bytes_needed`, for the chart's own check."""
+    return {
+        "own": OWN_BYTES,
+        "times": TIMES,
+        "least": LEAST_BYTES,
+        "spool": SPOOL_BYTES,
+        "events": EVENTS_BYTES,
+        "buffer": int(_BUFFER_BYTES * _LEAST_FACTOR),
+        "waiting": int(_WAITING_BYTES * _LEAST_FACTOR),
+    }
+
+
+def _least_buffer(settings: Settings) -> int:
+    """Returns the bytes of the largest record: a smaller buffer.memory would refuse it."""
+    return settings.producer_config().max_request_size if "max.request.size" in settings.kafka else 0
+
+
+def _extra_bytes(settings: Settings) -> int:
+    events = bool(settings.events_topic or settings.events_folder)
+    return SPOOL_BYTES * bool(settings.spool_folder) + EVENTS_BYTES * events
+
+
+def or_lower(settings: Settings) -> str:
+    """Returns the other remedy for an error message: the given settings that need memory."""
+    names = [name for name in (BUFFER_MEMORY, "max.request.size") if name in settings.kafka]
+    names += ["max_waiting_bytes"] if "max_waiting_bytes" in settings.model_fields_set else []
+    return f", or lower {' and '.join(names)}" if names else ""

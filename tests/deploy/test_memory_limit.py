@@ -1,0 +1,88 @@
+"""A sidecar in a real cgroup: brokers hang, callers send a megabyte each, and it refuses instead of dying."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+import httpx
+import pytest
+
+from client_core.protocol.api_keys import ApiKey
+from client_core.testing import FakeCluster
+from tests.support.limited_cgroup import CgroupMissingError, LimitedCgroup
+from tests.support.plain_http import NO_TLS
+from tests.support.sidecar import Sidecar
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MIB: Final = 1024 * 1024
+_CALLERS: Final = 70
+_ROUNDS: Final = 4
+#: Bodies of a megabyte: few large records, and as many small ones as the smallest sidecar takes.
+_SHAPES: Final = {"one record": (1, 1_000_000), "large": (1_000, 1_000), "small": (13_000, 60)}
+
+
+@pytest.fixture(params=[96, 128, 256])
+def limited(request: pytest.FixtureRequest) -> Iterator[LimitedCgroup]:
+    try:
+        with LimitedCgroup(memory_bytes=request.param * _MIB) as group:
+            yield group
+    except CgroupMissingError as error:
+        pytest.skip(str(error))
+
+
+def call(url: str, shape: str, **query: str) -> int:
+    records, size = _SHAPES[shape]
+    body = json.dumps({"value_format": "text", "records": [{"value": "x" * size}] * records}).encode()
+    with httpx.Client(verify=NO_TLS, timeout=120) as client:
+        head = {"content-type": "application/json"}
+        return client.post(
+            f"{url}/v1/topics/orders/records", content=body, params=query, headers=head
+        ).status_code
+
+
+@pytest.mark.parametrize("shape", sorted(_SHAPES))
+def test_callers_are_refused_while_brokers_hang_and_served_when_they_are_back(
+    limited: LimitedCgroup, shape: str, tmp_path: Path
+) -> None:
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        with Sidecar(
+            tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=limited.program
+        ) as sidecar:
+            wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
+            assert sidecar.log().count("for the memory limit of ") == 1
+            hold = cluster.hold_next(ApiKey.PRODUCE, times=100_000)
+            with ThreadPoolExecutor(_CALLERS) as callers:
+                codes = list(
+                    callers.map(
+                        lambda _: call(sidecar.api_url, shape, timeout_ms="5000", max_block_ms="4000"),
+                        range(_ROUNDS * _CALLERS),
+                    )
+                )
+            assert sidecar.is_running, sidecar.log()
+            assert 429 in codes
+            assert set(codes) <= {429, 503, 504}
+            hold.release()
+            wait_until(
+                lambda: call(sidecar.api_url, shape) == 200, what="a produce that is acknowledged", every_s=1
+            )
+
+
+def test_a_tenth_of_a_processor_is_enough_to_start(tmp_path: Path) -> None:
+    """The chart's startup probe gives it 60 s and the liveness probe 5 s."""
+    try:
+        with (
+            LimitedCgroup(cpus=0.1) as group,
+            FakeCluster(3) as cluster,
+            Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=group.program) as sidecar,
+        ):
+            wait_until(lambda: sidecar.admin.get("/startupz").is_success, what="a sidecar that has started")
+            assert sidecar.admin.get("/livez").is_success
+    except CgroupMissingError as error:
+        pytest.skip(str(error))
