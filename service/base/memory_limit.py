@@ -189,6 +189,6 @@ def _extra_bytes(settings: Settings) -> int:
 
 def or_lower(settings: Settings) -> str:
     """Returns the other remedy for an error message: the given settings that need memory."""
-    names = [name for name in (BUFFER_MEMORY, "max.request.size") if name in settings.kafka]
+    names: list[str] = [name for name in (BUFFER_MEMORY, "max.request.size") if name in settings.kafka]
     names += ["max_waiting_bytes"] if "max_waiting_bytes" in settings.model_fields_set else []
     return f", or lower {' and '.join(names)}" if names else ""

@@ -124,7 +124,13 @@ class PythonClient:
 
         That file is the same for every document: its `__exit__` takes `*args`.
         """
-        mypy = [self.programs / "mypy", "--strict", "--no-error-summary", "--cache-dir", self.folder / "mypy"]
+        mypy: list[str | Path] = [
+            self.programs / "mypy",
+            "--strict",
+            "--no-error-summary",
+            "--cache-dir",
+            self.folder / "mypy",
+        ]
         try:
             ran([*mypy, PACKAGE, "use_client.py"], self.folder)
         except ClientError as error:
@@ -167,7 +173,7 @@ def check_typescript(document: Mapping[str, Any], folder: Path, url: str, token:
     for name in ("package.json", "tsconfig.json", "use_client.ts"):
         shutil.copy(_HERE / "typescript_client" / name, folder)
     programs = packages / ".bin"
-    schema = ["-o", "schema.d.ts", _write(document, folder)]
+    schema: list[str | Path] = ["-o", "schema.d.ts", _write(document, folder)]
     _refuse_warnings(ran([node, programs / "openapi-typescript", *schema], folder))
     ran([node, programs / "tsc", "--project", folder], folder)
     ran([node, folder / "out" / "use_client.js", url, token], folder)
@@ -178,7 +184,7 @@ def check_typescript(document: Mapping[str, Any], folder: Path, url: str, token:
 
 def _generate(language: str, document: Mapping[str, Any], folder: Path, *more: str) -> None:
     (jar,) = ensure_jars(_GENERATOR, _CACHE / "openapi-generator")
-    java = [
+    java: list[str | Path] = [
         find_java().path,
         "-Xmx512m",
         "-XX:+UseSerialGC",
@@ -187,7 +193,7 @@ def _generate(language: str, document: Mapping[str, Any], folder: Path, *more: s
         jar,
         "generate",
     ]
-    what = ["-g", language, "-i", _write(document, folder), "-o", folder, *more]
+    what: list[str | Path] = ["-g", language, "-i", _write(document, folder), "-o", folder, *more]
     _refuse_warnings(ran([*java, *what], folder))
 
 
@@ -199,9 +205,18 @@ def check_java(document: Mapping[str, Any], folder: Path, url: str, token: str) 
     names = f"invokerPackage={PACKAGE},apiPackage={PACKAGE}.api,modelPackage={PACKAGE}.model"
     more = ("--library", "native", f"--additional-properties={names},openApiNullable=false")
     _generate("java", document, folder, *more)
-    sources = [*(folder / "src" / "main").rglob("*.java"), _HERE / "UseClient.java"]
+    sources: list[str | Path] = [*(folder / "src" / "main").rglob("*.java"), _HERE / "UseClient.java"]
     classes, jar_path = folder / "classes", os.pathsep.join(map(str, jars))
-    javac = [java.with_name("javac"), _LINT, "-Werror", "-proc:none", "-cp", jar_path, "-d", classes]
+    javac: list[str | Path] = [
+        java.with_name("javac"),
+        _LINT,
+        "-Werror",
+        "-proc:none",
+        "-cp",
+        jar_path,
+        "-d",
+        classes,
+    ]
     ran([*javac, *sources], folder)
     ran([java, "-cp", f"{jar_path}{os.pathsep}{classes}", "UseClient", url, token], folder)
 

@@ -201,7 +201,7 @@ def _producer_ids(watched: Watched) -> None:
 def _expire(seconds: int) -> Callable[[Watched], None]:
     def plant(watched: Watched) -> None:
         expires_s = watched.clock.wall_ms() / 1000 + seconds
-        watched.app.client_metrics.listener_expires_at_s = lambda: expires_s
+        watched.app.client_metrics.listener_expires_at_s = lambda: int(expires_s)
 
     return plant
 

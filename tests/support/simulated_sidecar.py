@@ -85,7 +85,7 @@ class _Throttled(Reaction):
     throttle_ms: int = 0
 
     def encode(self, response: Response, version: int) -> bytes:
-        return response._replace(throttle_time_ms=self.throttle_ms).encode(version)  # type: ignore[union-attr]
+        return response._replace(throttle_time_ms=self.throttle_ms).encode(version)  # type: ignore[call-arg]
 
 
 def _without_topics(cache: MetadataCache) -> MetadataCache:
