@@ -1,7 +1,4 @@
-import java.io.File;
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.Map;
 import pilotfish_api.ApiClient;
 import pilotfish_api.ApiException;
@@ -32,14 +29,6 @@ public final class UseClient {
         Long partition = produced.getResults().get(0).getPartition();
         check(partition != null && produced.getResults().get(0).getError() == null, produced);
 
-        File value = holding("any bytes");
-        ProduceAnswer bytes = produce.produceBytes(
-                "orders", value, null, null, null, null, "customer-7", null, null, null, null);
-        check(partition.equals(bytes.getResults().get(0).getPartition()), bytes);
-
-        File stream = produce.produceStream("orders", holding("{\"value\":1}\n{\"value\":2}\n"), null, null, null, null);
-        check(Files.readString(stream.toPath()).contains("\"acknowledged\":2"), stream);
-
         LeaderAnswer leader =
                 metadata.lookUpLeader("orders", null, null, null, partition, null, null, null, null);
         check("127.0.0.1".equals(leader.getLeader().getHost()), leader);
@@ -58,12 +47,6 @@ public final class UseClient {
         check(snapshot.getTopics().stream().anyMatch(topic -> topic.getName().equals("orders")), snapshot);
         ChangesAnswer changes = metadata.pollChanges(snapshot.getVersion(), null, 0L);
         check(changes.getChanges().isEmpty(), changes);
-    }
-
-    private static File holding(String text) throws IOException {
-        Path path = Files.createTempFile("body", null);
-        path.toFile().deleteOnExit();
-        return Files.writeString(path, text).toFile();
     }
 
     private static void check(boolean holds, Object answer) {

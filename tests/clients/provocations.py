@@ -44,7 +44,7 @@ _KAFKA: Final = {
     "linger.ms": "0",
 }
 _FLAGS: Final = ("--unknown-topic-wait-ms", "50", "--log-level", "warning", "--dapr-pubsub-names", "pubsub")
-_LIMITS: Final = {"lookup_wait_ms": 50, "unknown_topics_per_second": 100_000}
+_LIMITS: Final = {"unknown_topics_per_second": 100_000}
 _ELSEWHERE: Final = "https://elsewhere.example"
 
 _ORIGIN: Final = ("origin", _ELSEWHERE)
@@ -169,7 +169,7 @@ class Provoked:
             bootstrap_servers=bootstrap_servers,
             kafka={**_KAFKA, **(kafka or {})},
             flags=(*_FLAGS, "--tokens-file", self._tokens.setting, *more, *flags),
-            limits=_LIMITS,
+            limits={**_LIMITS, **({"lookup_wait_ms": 50} if name in ("alone", "full") else {})},
             headers=self._tokens.of("all"),
         )
 
@@ -268,6 +268,9 @@ UNPROVOKED: Final[Mapping[tuple[str, int], str]] = {
     ("produceStream", 503): _SHUTDOWN,
     ("putDaprLabel", 503): _SHUTDOWN,
     **{(f"publishDapr{each}", 503): _SHUTDOWN for each in _PUBLISH},
+    **{
+        (f"publishDapr{each}", 422): "every failed entry is a 500 with failedEntries" for each in _PUBLISH[2:]
+    },
     ("requeueRecords", 429): "several requeues at once, which take microseconds",
     ("requeueRecords", 503): "a disk that fails in a requeue",
     ("spoolRecords", 404): "a partition that the topic lacks: the topic itself need not exist",

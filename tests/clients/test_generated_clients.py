@@ -82,7 +82,7 @@ def test_the_python_client_is_typed_throughout_and_reads_every_answer_of_every_o
         for call, answer in zip(asked, answers, strict=True)
         if answer["status"] != call.status or _misfit(call.operation, answer)
     ]
-    assert wrong == []
+    assert wrong == [], "\n".join(str(each) for each in wrong)
     statuses = Counter(int(status) for one in OPERATIONS.values() for status in one["responses"])
     assert Counter(call.status for call in asked) == statuses - Counter(s for _, s in UNPROVOKED)
 
