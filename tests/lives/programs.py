@@ -295,6 +295,7 @@ def public_calls(producer: KafkaProducer) -> dict[str, Callable[[], object]]:
         "configure_topics": lambda: producer.configure_topics([TOPIC]),
         "describe_topic_configs": lambda: producer.describe_topic_configs(TOPIC, **reported),
         "flush": producer.flush,
+        "list_offsets": lambda: producer.list_offsets(TOPIC, 0, **reported),
         "list_topics": lambda: producer.list_topics(**reported),
         "loop_work": producer.loop_work,
         "lower_metadata_max_age": lambda: producer.lower_metadata_max_age(1_000),

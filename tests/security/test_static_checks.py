@@ -197,6 +197,7 @@ _SECRET_NAME: Final = re.compile(r"(?:^|_)(token|password|secret|digest|signatur
 _NO_SECRET: Final = {
     "service/produce/idempotency.py": "the digest of a body, which distinguishes two requests of one caller",
     "client_core/network/sasl/scram_sasl_client.py": "the nonce, which both sides send in the clear",
+    "service/lookup/paging.py": "a page's token, which names the last item of the page before",
 }
 
 
