@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import socket
 import weakref
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from client_core import NO_EVENTS, LeadersChanged, MetadataRefreshed, NodeReady
 from service.admission.caller import ANYONE
+from service.watch.feed import CLUSTER_CHANGED, WOKEN_AT_ONCE
 from service.watch.notice import SnapshotNotice
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import PATIENCE_S, run, until
 from tests.support.event_stream import EventReader, watching
 from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import partition, topic
@@ -22,6 +25,7 @@ from tests.support.served import LOOPS, Caller, Served, limits, on_loop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from service.watch.subscription import Subscription
     from tests.support.event_stream import ServerSentEvent
 
 REFRESHED = MetadataRefreshed("manual", 2, 2, False, 1, 1, 1, 0, "cluster")
@@ -313,3 +317,38 @@ def test_a_watcher_that_hangs_up_leaves_nothing_behind(loop: str) -> None:
             await until(lambda: web.app.sidecar.feed.watchers == 0)
 
     on_loop(loop, scenario())
+
+
+@pytest.mark.parametrize("cluster", ["cluster", "another"])
+async def test_many_watchers_are_woken_a_few_in_a_turn_of_the_loop(cluster: str) -> None:
+    """So that a look-up among thousands of watchers waits for a few of them, and not for all."""
+    count = 10 * WOKEN_AT_ONCE + 1
+    web = HttpApp(max_watchers=count)
+    web.producer.set_topics(topics(1, 1))
+    feed = web.app.sidecar.feed
+    woken_in: list[int] = []
+    turn = 0
+
+    async def wait(subscription: Subscription) -> None:
+        await feed.begin(subscription)
+        await subscription.wait(PATIENCE_S)  # its beginning
+        assert subscription.take_start() is not None
+        await subscription.wait(PATIENCE_S)
+        woken_in.append(turn)
+        if cluster == "cluster":
+            assert [change.event for change in subscription.take() or ()] == ["leader"]
+        else:
+            start = subscription.take_start()
+            assert start is not None
+            assert start.reason == CLUSTER_CHANGED
+
+    with contextlib.ExitStack() as stack:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(count):
+                group.create_task(wait(stack.enter_context(feed.subscribe(ANYONE, None))))
+            await turns()
+            web.producer.set_topics(topics(1, 1, epoch=1), cluster_id=cluster)
+            while len(woken_in) < count:
+                turn += 1
+                await asyncio.sleep(0)
+    assert max(Counter(woken_in).values()) <= WOKEN_AT_ONCE
