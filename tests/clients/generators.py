@@ -60,7 +60,7 @@ class ClientError(AssertionError):
     """A program complained; the message has its output."""
 
 
-def ran(command: Sequence[str | Path], folder: Path, sent: str = "", **environment: str) -> str:
+def ran(command: Sequence[object], folder: Path, sent: str = "", **environment: str) -> str:
     """Runs a program in the folder; returns what it printed. Raises ClientError."""
     done = subprocess.run(
         [str(word) for word in command],
