@@ -233,6 +233,8 @@ class SimulatedNetwork(MockSelector):
         connection = self._connections.pop(node_id, None)
         if connection is not None:
             connection.is_open = False
+            if any(connection.produces):
+                self._answered_ms = self._world.now_ms
 
     def _way_ms(self, link: Link) -> int:
         return self._random.randint(0, _LONGEST_WAY_MS) + link.delay_ms
