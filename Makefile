@@ -16,7 +16,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # The first of these that works; docker's needs BuildKit, which it has been since Docker 23.
 ENGINE ?= $(firstword $(foreach engine,docker podman buildah,$(shell $(engine) info >/dev/null 2>&1 && echo $(engine))))
 IMAGE_FLAGS ?=
-# What `make fuzz` is told besides: a seed, how long.
+# More options of `make fuzz`: a seed, how long.
 FUZZ ?=
 # Which of requirements/ the image is made of, and what its tag and bill then end with: otel.txt, -otel; oauth.txt, -oauth.
 PINS ?= run.txt

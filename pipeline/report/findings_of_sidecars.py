@@ -136,16 +136,12 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
             "quality",
         )
         return
-    is_certain = bool((wrong["clock_offset_ms"] < 0).all())
     yield Finding(
         Grade.SOON,
-        f"The clock of {words.counted(len(wrong), 'sidecar')} {'is' if is_certain else 'seems to be'} wrong:"
-        f" {words.listed(reported)}.",
-        "Measured against the rest of the fleet, by when each first saw the same new leaders, beyond what"
-        " refresh intervals explain: it may be more."
-        + ("" if is_certain else " One that seems ahead may be right, and always be held back."),
+        f"The clock of {words.counted(len(wrong), 'sidecar')} is wrong: {words.listed(reported)}.",
+        "This is the least error that explains when each sidecar saw the same new leaders. It may be more.",
         "Have their hosts keep time (NTP, chrony). Until then they date no leader and no shortage of replicas"
-        " here, and their other times are set right by what their clocks are off by.",
+        " here. Their other times are corrected, where the error is known well enough.",
         "quality",
     )
 
@@ -161,7 +157,7 @@ def left_out(view: ClusterView) -> str:
     return (
         f"{words.counted(len(boots), 'boot')} of {words.counted(len(view.quality), 'boot')} left out, as the"
         f" clocks are wrong: of {words.listed(names, 6)}. They date no leader and no shortage of replicas."
-        " Their delays and windows count, with times set right."
+        " Their delays and windows count, with corrected times, where the error is known well enough."
         + (
             f" {words.counted(only_theirs, 'partition')} no other sidecar follows: no shortage is shown for"
             " these."
@@ -172,9 +168,7 @@ def left_out(view: ClusterView) -> str:
 
 
 def _how_wrong(offset_ms: float) -> str:
-    """Formats an offset. No leader is seen before its election: only early proves a wrong clock."""
-    said = words.duration(abs(offset_ms))
-    return f"{said} behind" if offset_ms < 0 else f"{said} ahead, or that late to hear"
+    return f"{words.duration(abs(offset_ms))} {'behind' if offset_ms < 0 else 'ahead'}"
 
 
 def failed_tables(failed: Mapping[str, str]) -> Iterator[Finding]:

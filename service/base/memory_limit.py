@@ -143,7 +143,7 @@ def fitted(settings: Settings, limit: int | None) -> Fitted:
             f"{-(-needed // _MIB)} MiB{or_lower(settings)}; the kernel may kill the process"
         )
     shown = " ".join(f"{name}={size}" for name, size in (sizes | internal).items())
-    reported = f"for the memory limit of {limit // _MIB} MiB: {shown}"
+    reported = f"sized for the memory limit of {limit // _MIB} MiB: {shown}"
     if factor == 1.0:
         return Fitted(settings, f"{reported}, the defaults" if shown else "", doubt)
     own = {name: size for name, size in sizes.items() if name != BUFFER_MEMORY}

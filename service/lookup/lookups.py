@@ -138,9 +138,11 @@ class Lookups:
             return UnknownTopicOrPartitionError(f"topic {topic} no longer exists")
         age_ms = self._ages.unconfirmed_ms(topic)
         if age_ms is None:
-            return UnknownPartitionError(f"topic {topic} has no partition {partition}, it has {count}")
+            return UnknownPartitionError(
+                f"topic {topic} has no partition {partition}; it has {count} partitions"
+            )
         return TimeoutError(
-            f"topic {topic} had no partition {partition}, but {count}, {age_ms} ms ago; "
+            f"topic {topic} had {count} partitions, and none with number {partition}, {age_ms} ms ago; "
             "no broker has answered since"
         )
 

@@ -41,7 +41,7 @@ class PageQuery(Query):
         "`page_size` and `page_token` the list is whole.",
     )
     page_token: str | None = Field(
-        None, description="The next page's token from the answer before, with the same filters."
+        None, description="The token of the next page, from the previous answer, with the same filters."
     )
 
     def page(self, of_list: str) -> Page | None:
@@ -109,7 +109,9 @@ def _last_of(of_list: str, token: str) -> str:
 
 def _bad_token() -> Exception:
     return refused(
-        400, "is not a token of this list with these filters; begin without one", place="query.page_token"
+        400,
+        "does not belong to this list and these filters; start again without page_token",
+        place="query.page_token",
     )
 
 

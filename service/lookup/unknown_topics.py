@@ -75,12 +75,12 @@ class UnknownTopics:
         if second != self._second:
             self._second, self._asked, self._asked_by = second, 0, {}
         if self._asked >= self._names_per_second:
-            detail = f"topic {topic} is unknown, as were {self._asked} others in this second; try again"
+            detail = f"too many unknown topics in this second: {topic} and {self._asked} others; try again"
             raise ProblemError(Problem(429, detail, retriable=True, written="no", reason=MANY_UNKNOWN))
         own = self._asked_by.get(caller.name, 0)
         if is_one_too_many(caller, own, self._asked, self._names_per_second):
             detail = (
-                f"topic {topic} is unknown, as were {own} others that {caller.name} looked up in this second;"
+                f"too many unknown topics of {caller.name} in this second: {topic} and {own} others;"
                 " try again"
             )
             raise ProblemError(Problem(429, detail, retriable=True, written="no", reason=MANY_UNKNOWN))

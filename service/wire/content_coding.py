@@ -203,7 +203,7 @@ class _Unpacking:
 
     def _piece(self) -> bytes:
         if self._unpacker.eof:
-            raise _no_gzip("there are bytes behind its end")
+            raise _no_gzip("bytes follow its end")
         try:
             piece = self._unpacker.decompress(self._packed, PIECE_BYTES)
         except zlib.error as e:
@@ -214,4 +214,4 @@ class _Unpacking:
 
 
 def _no_gzip(why: str) -> ProblemError:
-    return refused(400, f"is not one member of gzip: {why}", place=WHOLE_BODY)
+    return refused(400, f"is not a single gzip member: {why}", place=WHOLE_BODY)

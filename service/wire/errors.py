@@ -149,7 +149,7 @@ class ProblemError(Exception):
 def explained(error: KafkaError) -> KafkaError:
     """Returns the brokers' reason for a time-out of metadata, if they gave one; else the error itself.
 
-    Another time-out is still one: its `cause` stands beside it.
+    Another time-out is still one, with its `cause` beside it.
     """
     cause = error.__cause__
     if error.error is Errors.REQUEST_TIMED_OUT and error.cause is None and isinstance(cause, KafkaError):

@@ -32,4 +32,4 @@ def check_media_type(content_type: bytes | None, encoding: bytes | None, allowed
 def check_encoding(encoding: bytes | None) -> None:
     """Raises a 415 for a compressed body."""
     if encoding is not None and encoding.lower() != b"identity":
-        raise refused(415, "is not supported", place="Content-Encoding")
+        raise refused(415, "is not supported here; send the body uncompressed", place="Content-Encoding")

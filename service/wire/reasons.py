@@ -33,7 +33,7 @@ UNKNOWN_TOPIC: Final = Reason(
     "unknown-topic",
     "Unknown topic",
     (404,),
-    "The brokers said that there is no such topic.",
+    "The brokers report that the topic does not exist.",
     "Create the topic, or correct its name.",
 )
 UNKNOWN_PARTITION: Final = Reason(
@@ -54,7 +54,7 @@ INVALID_TOPIC: Final = Reason(
     "invalid-topic",
     "Invalid topic name",
     (400,),
-    "Kafka allows no such topic name.",
+    "Kafka does not allow this topic name.",
     "Use at most 249 ASCII letters, digits, dots, underscores and hyphens.",
 )
 TOPIC_FORBIDDEN: Final = Reason(
@@ -62,11 +62,11 @@ TOPIC_FORBIDDEN: Final = Reason(
     "Topic not allowed",
     (403,),
     "The caller's token, or Kafka's ACL for the sidecar, does not allow this. The topic may not exist.",
-    "Ask the operator for the right.",
+    "Ask the operator for permission.",
 )
 POLICY: Final = Reason(
     "policy-violation",
-    "Against a policy of the brokers",
+    "Policy violation",
     (403,),
     "A policy of the brokers refused the records.",
     "Change the records, or the policy.",
@@ -83,51 +83,51 @@ FORBIDDEN: Final = Reason(
     "Not allowed",
     (403,),
     "A web page of another origin made the request.",
-    "List the page's origin in `allowed_origins`.",
+    "Add the page's origin to `allowed_origins`. If it is there, use `fetch` instead of a form.",
 )
 HOST: Final = Reason(
     "host-not-allowed",
     "Host not allowed",
     (421,),
-    "The `Host` is not the sidecar's.",
-    "List it in `allowed_hosts`.",
+    "The `Host` header does not name this sidecar.",
+    "Add the host to `allowed_hosts`.",
 )
 MALFORMED: Final = Reason(
     "malformed-request",
     "Malformed request",
     (400, 414, 431, 501, 505),
-    "The request, or its body, can't be read; `place` says where. Nothing was written.",
+    "The request, or its body, can't be read. `place`, if present, says where. Nothing was written.",
     "Correct the program that sends it.",
 )
 INVALID: Final = Reason(
     "invalid-value",
     "Invalid value",
     (422,),
-    "The request can be read, but a value in it is impossible; `place` says where. Nothing was written.",
+    "The request can be read, but a value in it is not allowed; `place` says where. Nothing was written.",
     "Correct the value.",
 )
 REJECTED: Final = Reason(
     "record-rejected",
     "Record rejected",
     (422,),
-    "The brokers refused a record, for its timestamp or as the topic's config demands.",
+    "The brokers refused a record because of its timestamp or the topic's configuration.",
     "Correct the record, such as by adding the key that a compacted topic needs.",
 )
 NOT_FOUND: Final = Reason(
-    "not-found", "No such path", (404,), "Nothing has this path.", "See `/openapi.json` for those that exist."
+    "not-found", "No such path", (404,), "The path does not exist.", "`/openapi.json` lists the paths."
 )
 METHOD: Final = Reason(
     "method-not-allowed",
     "Method not allowed",
     (405,),
     "The path does not take this method.",
-    "Use one that `Allow` names.",
+    "Use a method of the `Allow` header.",
 )
 MEDIA_TYPE: Final = Reason(
     "media-type",
     "Media type not supported",
     (406, 415),
-    "The type or the encoding of the body, or that which the caller accepts, is not supported.",
+    "The body's media type or encoding, or the type in `Accept`, is not supported.",
     "See the documentation of the call.",
 )
 BODY_LATE: Final = Reason(
@@ -141,14 +141,14 @@ OTHER_PROCESS: Final = Reason(
     "other-process",
     "Version of another process",
     (412,),
-    "`min_version` was given by a sidecar that has ended since.",
-    "Leave it out, and go on with the version of the answer.",
+    "`min_version` belongs to another process: another sidecar, or this one before a restart.",
+    "Leave it out, and continue with the version of the answer.",
 )
 TOO_LARGE: Final = Reason(
     "too-large",
     "Too large",
     (413,),
-    "The body, or one record, is larger than allowed. Nothing of it was written.",
+    "The body, or one record, is larger than allowed. Nothing of it was written, unless `written` is `unknown`.",
     "Send less at once, or raise `max_body_bytes`, `max.request.size` or the topic's `max.message.bytes`.",
 )
 KEY_REUSED: Final = Reason(
@@ -160,37 +160,37 @@ KEY_REUSED: Final = Reason(
 )
 OVERLOADED: Final = Reason(
     "overloaded",
-    "Too much is waiting",
+    "Overloaded",
     (429,),
-    "Too many requests or bytes wait in this sidecar. Nothing was written.",
+    "Too many requests, bytes, streams or watchers are open in this sidecar. Nothing was written.",
     "Repeat it after `Retry-After`.",
 )
 MANY_UNKNOWN: Final = Reason(
     "too-many-unknown-topics",
     "Too many unknown topics",
     (429,),
-    "Too many unknown topics were asked for in this second.",
+    "Callers looked up too many unknown topics in this second.",
     "Correct the names, or repeat it after `Retry-After`.",
 )
 NO_METADATA: Final = Reason(
     "no-metadata",
     "Metadata not known in time",
     (503,),
-    "No broker said in time where the topic's leaders are; `cause` says why. Nothing was written.",
+    "No broker returned the topic's metadata in time; `cause` says why. Nothing was written.",
     "Repeat it after `Retry-After`.",
 )
 NO_MEMORY: Final = Reason(
     "buffer-full",
     "No buffer memory in time",
     (503,),
-    "`buffer.memory` was used up, since the brokers take records too slowly. Nothing was written.",
-    "Repeat it after `Retry-After`; see why the brokers are slow in `GET /v1/status`.",
+    "`buffer.memory` was full, because the brokers acknowledge records too slowly. Nothing was written.",
+    "Repeat it after `Retry-After`. `GET /v1/status` shows why the brokers are slow.",
 )
 NOT_DELIVERED: Final = Reason(
     "not-delivered",
     "Not delivered in time",
     (503,),
-    "The brokers did not take the records in time; `cause` says why. Nothing was written.",
+    "The records could not be sent in time; `cause` says why. Nothing was written.",
     "Repeat it after `Retry-After`.",
 )
 SIDECAR_REFUSED: Final = Reason(
@@ -218,21 +218,21 @@ UNAVAILABLE: Final = Reason(
     "unavailable",
     "Not available now",
     (503,),
-    "No broker can be reached, or something else is missing for a while. Nothing was written.",
+    "No broker can be reached, or something else is unavailable for a while; `detail` says what. Nothing was produced.",
     "Repeat it after `Retry-After`.",
 )
 UNKNOWN_OUTCOME: Final = Reason(
     "outcome-unknown",
     "Outcome unknown",
     (504,),
-    "Time ran out after something was sent: it may be written or not; `cause` says why it took so long.",
-    "Repeat it with the same `Idempotency-Key`. Without one, a repetition may write it twice.",
+    "Time ran out before the outcome was known: records may be written or not. `cause` says why it took so long.",
+    "Repeat it with the same `Idempotency-Key`. Without a key, a retry may write it twice.",
 )
 KAFKA: Final = Reason(
     "kafka-refused",
     "Refused by Kafka",
     (500,),
-    "Kafka refused it with the error in `kafka_error`, and would again.",
+    "Kafka refused it with `kafka_error`. A retry would fail, too.",
     "Look the error up; the operator may have to act.",
 )
 FAILED: Final = Reason(

@@ -52,7 +52,7 @@ def _begins(console: ConsolePage, element_id: str, words: str) -> bool:
 
 def test_a_look_up_that_makes_no_sense_is_answered_in_words(console: ConsolePage) -> None:
     said = {
-        ("partition", "99"): "topic orders has no partition 99, it has 6",
+        ("partition", "99"): "topic orders has no partition 99; it has 6 partitions",
         ("partition", "-1"): "A partition is a whole number from 0 on.",
         ("json", "{"): "That is not JSON",
         ("base64", "*"): "base64",

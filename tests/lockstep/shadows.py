@@ -47,7 +47,7 @@ DEVIATIONS: Final = (
 
 
 class Change(NamedTuple):
-    """A piece of a source file, and what stands there instead."""
+    """A piece of a source file, and what replaces it."""
 
     path: str
     before: str

@@ -11,14 +11,12 @@ response that came after the request. Until brokers have reported that, the requ
 sets none: Java waits for max.block.ms.
 
 A metadata change checks each waiting topic once, however many requests wait for it. Freed memory goes to the
-first waiting queue. A deadline touches only the request that is due. So these common cases do not cost more
-if more requests are parked. Rare ones walk all requests of a topic: a partition count that changed, a topic
-that is refused, and the failures of all requests. So do the readers `topic_waits` and `not_appended`.
+first waiting queue. A deadline touches only the request that is due. Rare cases walk all requests of a topic:
+a partition count that changed, a topic that is refused, the readers `topic_waits` and `not_appended`.
 
-Other waits of a produce: the HTTP caller in `service/wire/waiting.py`, a blocking `send` in
-`metadata_wait.py` and `buffer_pool.py`. After the append a record waits in `record_accumulator.py`, then in
-flight (`batch_settlement.py`). I/O thread only, except `waits_for`, `topic_waits`, `not_appended` and the two
-counts. Source: KafkaProducer.doSend, Kafka 4.3, as seen by a caller (PROD-01..05, BUF-02, BUF-03).
+Other waits of a produce: an HTTP caller (`service/wire/waiting.py`), a blocking `send` (`metadata_wait.py`,
+`buffer_pool.py`), after the append (`record_accumulator.py`, `batch_settlement.py`). I/O thread only, except
+`waits_for`, `topic_waits`, `not_appended` and the two counts. Source: KafkaProducer.doSend, Kafka 4.3.
 """
 
 from __future__ import annotations

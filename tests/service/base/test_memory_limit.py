@@ -77,7 +77,7 @@ def test_what_is_derived_fits_and_is_reported(mib: int) -> None:
     found = fitted(settings(), mib * MIB)
     buffers = found.settings.producer_config().buffer_memory
     assert 72 * MIB + 1.9 * (buffers + found.settings.max_waiting_bytes) <= mib * MIB * 1.01
-    assert found.reported.startswith(f"for the memory limit of {mib} MiB: buffer.memory={buffers} ")
+    assert found.reported.startswith(f"sized for the memory limit of {mib} MiB: buffer.memory={buffers} ")
     assert f"max_waiting_bytes={found.settings.max_waiting_bytes} " in found.reported
     assert not found.doubt
     assert found.settings.max_body_bytes <= found.settings.max_waiting_bytes

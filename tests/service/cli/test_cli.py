@@ -166,7 +166,7 @@ def test_json_is_the_sidecars_own_answer(cli: Cli, sidecar: Sidecar) -> None:
 def test_a_missing_topic_is_reported_in_kafkas_words(cli: Cli) -> None:
     assert cli.refused("topic", "nope") == "Topic nope does not exist [UNKNOWN_TOPIC_OR_PARTITION]"
     said = cli.refused("leader", DEMO_TOPIC, "--partition", "9")
-    assert said.startswith(f"topic {DEMO_TOPIC} has no partition 9, it has 4")
+    assert said.startswith(f"topic {DEMO_TOPIC} has no partition 9; it has 4 partitions")
 
 
 def test_what_can_not_be_asked_is_a_wrong_call(cli: Cli) -> None:

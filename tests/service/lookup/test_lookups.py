@@ -366,7 +366,7 @@ def test_leaders_are_answered_in_order_with_an_error_per_item(web: HttpApp) -> N
     assert results[0]["leader"]["id"] == 3
     assert results[1]["error"]["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION"
     assert results[2]["partition"] == partition_for_key(b"user-1", 3)
-    assert results[3]["error"]["message"] == "topic orders has no partition 3, it has 3"
+    assert results[3]["error"]["message"] == "topic orders has no partition 3; it has 3 partitions"
     assert results[4]["error"]["kafka_error"] == "INVALID_TOPIC_EXCEPTION"
     assert answer.headers["pilotfish-metadata-version"] == web.version
 
