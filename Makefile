@@ -60,7 +60,8 @@ $(RUN): requirements/run.txt
 	@sh requirements/make-venv.sh "$(PYTHON)" $(dir $@)
 	@# pip prints some 60 lines; its packages' names in one line show progress too. Its errors go to stderr.
 	@($(dir $@)bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --only-binary :all: \
-		--require-hashes -r $< && touch $@.new) | awk '/^Collecting/ {sub(/==.*/, "", $$2); printf " %s", $$2; fflush()} END {print ""}'
+		--require-hashes -r $< && touch $@.new) \
+		| { while read -r word name _; do case $$word in Collecting) printf ' %s' "$${name%%==*}";; esac; done; echo; }
 	@test -e $@.new && mv $@.new $@
 
 run: $(RUN)  ## the sidecar on a Kafka inside its own process, to try it out

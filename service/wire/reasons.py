@@ -148,7 +148,7 @@ TOO_LARGE: Final = Reason(
     "too-large",
     "Too large",
     (413,),
-    "The body, or one record, is larger than allowed. Nothing of it was written, unless `written` is `unknown`.",
+    "The body, or one record, is larger than allowed. Nothing was written, unless `written` is `unknown`.",
     "Send less at once, or raise `max_body_bytes`, `max.request.size` or the topic's `max.message.bytes`.",
 )
 KEY_REUSED: Final = Reason(
@@ -218,14 +218,14 @@ UNAVAILABLE: Final = Reason(
     "unavailable",
     "Not available now",
     (503,),
-    "No broker can be reached, or something else is unavailable for a while; `detail` says what. Nothing was produced.",
+    "No broker can be reached, or something else is unavailable for a while. Nothing was produced.",
     "Repeat it after `Retry-After`.",
 )
 UNKNOWN_OUTCOME: Final = Reason(
     "outcome-unknown",
     "Outcome unknown",
     (504,),
-    "Time ran out before the outcome was known: records may be written or not. `cause` says why it took so long.",
+    "Time ran out before the outcome was known: records may be written or not. `cause` says why.",
     "Repeat it with the same `Idempotency-Key`. Without a key, a retry may write it twice.",
 )
 KAFKA: Final = Reason(

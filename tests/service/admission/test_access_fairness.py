@@ -218,7 +218,9 @@ def test_who_makes_names_up_does_not_use_up_the_names_of_others() -> None:
     for caller, allowance, now_ms in [(GREEDY, 50, 0), (MODEST, 25, 0), (THIRD, 12, 0), (GREEDY, 50, 1_000)]:
         for number in range(allowance):
             unknown.begin(f"{caller.name}-{now_ms}-{number}", now_ms, caller)
-        with pytest.raises(ProblemError, match=f"{allowance} others that {caller.name} looked up") as refused:
+        with pytest.raises(
+            ProblemError, match=f"of {caller.name} in this second: one-too-many and {allowance} "
+        ) as refused:
             unknown.begin("one-too-many", now_ms, caller)
         assert refused.value.problem.status == 429
 
@@ -306,7 +308,7 @@ async def test_names_that_are_made_up_cost_others_nothing(tokens: TokensFile) ->
             await codes("greedy", asked),
             await codes("modest", [{"topic": "new", "partition": 0}]),
         )
-    assert sum("greedy looked up in this second" in message for message in greedy) == 15
+    assert sum("too many unknown topics of greedy" in message for message in greedy) == 15
     assert modest == ["topic new is not there"]
 
 
