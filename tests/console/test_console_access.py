@@ -172,9 +172,9 @@ def test_a_call_can_be_tried_out_from_the_reference(browser: Chrome, shared_side
     page = ConsolePage(browser)
     page.until(lambda: "/v1/cluster" in page.text("reference"))
     for control in (
-        "[id$=-cluster_v1_cluster_get] .opblock-summary-control",
-        "[id$=-cluster_v1_cluster_get] .try-out__btn",
-        "[id$=-cluster_v1_cluster_get] .execute",
+        "[id$=-getCluster] .opblock-summary-control",
+        "[id$=-getCluster] .try-out__btn",
+        "[id$=-getCluster] .execute",
     ):
         wait = WebDriverWait(browser, PATIENCE_S)
         wait.until(element_to_be_clickable((By.CSS_SELECTOR, control))).click()

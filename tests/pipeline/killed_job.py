@@ -28,7 +28,7 @@ from pipeline.job import Job
 from pipeline.progress import Progress
 from pipeline.silver import SILVER
 from pipeline.silver.partitions import EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS
-from pipeline.silver.sidecars import SEQS, SIDECARS
+from pipeline.silver.sidecars import REFRESHES, SEQS, SIDECARS
 from pipeline.sources import FilesSource
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, KINDS
@@ -56,7 +56,7 @@ SILVER_OF: Final = {
     ALL: SILVER,
     NONE: (),
     ONE: (EPOCH_SIGHTS,),
-    FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS, SIDECARS, SEQS),
+    FEW: (EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS, SIDECARS, REFRESHES, SEQS),
 }
 GOLD_OF: Final = {
     ALL: GOLD,
