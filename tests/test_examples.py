@@ -101,7 +101,9 @@ def _finds_the_leader_and_produces(client: Path, cluster: EmbeddedCluster, sidec
 def test_the_example_projects_own_tests_pass_with_the_test_kit() -> None:
     """By the command of docs/testing.md, with the example's own settings and none of this project's."""
     (command,) = re.findall(
-        r"^\.venv/bin/python( -m pytest .+)$", (_ROOT / "docs/testing.md").read_text(encoding="utf-8"), re.M
+        r"^\.cache/run-venv/bin/python( -m pytest .+)$",
+        (_ROOT / "docs/testing.md").read_text(encoding="utf-8"),
+        re.M,
     )
     ran = subprocess.run(
         [sys.executable, *command.split(), "-p", "no:cacheprovider"],
