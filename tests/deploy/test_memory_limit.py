@@ -11,7 +11,7 @@ import pytest
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import FakeCluster
-from tests.support.limited_cgroup import CgroupMissingError, LimitedCgroup
+from tests.support.limited_cgroup import LimitedCgroup
 from tests.support.plain_http import NO_TLS
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
@@ -29,11 +29,8 @@ _SHAPES: Final = {"one record": (1, 1_000_000), "large": (1_000, 1_000), "small"
 
 @pytest.fixture(params=[96, 128, 256])
 def limited(request: pytest.FixtureRequest) -> Iterator[LimitedCgroup]:
-    try:
-        with LimitedCgroup(memory_bytes=request.param * _MIB) as group:
-            yield group
-    except CgroupMissingError as error:
-        pytest.skip(str(error))
+    with LimitedCgroup(memory_bytes=request.param * _MIB) as group:
+        yield group
 
 
 def call(url: str, shape: str, **query: str) -> int:
@@ -76,13 +73,10 @@ def test_callers_are_refused_while_brokers_hang_and_served_when_they_are_back(
 
 def test_a_tenth_of_a_processor_is_enough_to_start(tmp_path: Path) -> None:
     """The chart's startup probe gives it 60 s and the liveness probe 5 s."""
-    try:
-        with (
-            LimitedCgroup(cpus=0.1) as group,
-            FakeCluster(3) as cluster,
-            Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=group.program) as sidecar,
-        ):
-            wait_until(lambda: sidecar.admin.get("/startupz").is_success, what="a sidecar that has started")
-            assert sidecar.admin.get("/livez").is_success
-    except CgroupMissingError as error:
-        pytest.skip(str(error))
+    with (
+        LimitedCgroup(cpus=0.1) as group,
+        FakeCluster(3) as cluster,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=group.program) as sidecar,
+    ):
+        wait_until(lambda: sidecar.admin.get("/startupz").is_success, what="a sidecar that has started")
+        assert sidecar.admin.get("/livez").is_success

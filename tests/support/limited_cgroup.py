@@ -61,7 +61,9 @@ class LimitedCgroup:
                 file.write_text(str(value))
         except OSError as error:
             self.__exit__()
-            raise CgroupMissingError(f"no cgroup with a limit can be made here: {error}") from error
+            raise CgroupMissingError(
+                f"no cgroup with a limit can be made here ({error}): run it as root, where {_TOP} is writable"
+            ) from error
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,6 +18,7 @@ from pipeline.java import JavaMissingError
 from tests.clients.generators import GeneratorMissingError
 from tests.support.chromium import ChromiumMissingError
 from tests.support.debian_packages import PackagesMissingError
+from tests.support.limited_cgroup import CgroupMissingError
 from tests.support.npm_packages import NodeMissingError
 from tests.support.promtool import PromtoolMissingError
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 #: Each message says what to install.
 MISSING: Final = (
     *(JavaMissingError, JarsMissingError, ChromiumMissingError, NodeMissingError),
-    *(PackagesMissingError, PromtoolMissingError, GeneratorMissingError),
+    *(PackagesMissingError, PromtoolMissingError, GeneratorMissingError, CgroupMissingError),
 )
 _NOT_RUN: Final = "NOT RUN: "
 
