@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from benchmarks.load import RESULTS_VARIABLE
-from benchmarks.measure import RESULTS
+from benchmarks.measure import RESULTS, RESULTS_VARIABLE
 
 ALL: Final = (
     "metadata_refresh",

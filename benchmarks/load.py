@@ -15,15 +15,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.measure import Sample, process_cpu_s
+from benchmarks.measure import RESULTS_VARIABLE, Sample, process_cpu_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 PATIENCE_S: Final = 60.0
-#: Used by measure.py. Not a setting of the sidecar, which refuses to start with an unknown one.
-RESULTS_VARIABLE: Final = "PILOTFISH_BENCH_RESULTS"
 
 
 def require_wrk() -> str:
@@ -52,7 +50,10 @@ def free_port() -> int:
 def process(
     arguments: Sequence[str], port: int, path: str, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a Python program until the block ends; waits until it answers 200 on a path."""
+    """Runs a Python program until the block ends; waits until it answers 200 on a path.
+
+    A sidecar refuses to start with the variable of the results, which is no setting of it.
+    """
     server = subprocess.Popen(
         [sys.executable, *arguments],
         env={name: v for name, v in os.environ.items() if name != RESULTS_VARIABLE} | environment,

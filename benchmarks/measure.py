@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ROUNDS: Final = 5
-#: The file of the recorded goals; another one while a benchmark is being written.
-RESULTS: Final = Path(os.environ.get("PILOTFISH_BENCH_RESULTS") or Path(__file__).parent / "results.json")
+#: The goals of the last whole run. Only a whole run replaces it, so its date is that of each row.
+RESULTS: Final = Path(__file__).parent / "results.json"
+#: Where `make bench` has each benchmark record its goals; a benchmark that runs alone records none.
+RESULTS_VARIABLE: Final = "PILOTFISH_BENCH_RESULTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,8 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
-def record(goals: Sequence[Goal], path: Path = RESULTS) -> None:
-    """Writes the goals into results.json; those of other benchmarks stay."""
+def record(goals: Sequence[Goal], path: Path) -> None:
+    """Writes the goals into the file; those of other benchmarks stay."""
     kept = json.loads(path.read_text())["goals"] if path.exists() else []
     named = {g.name for g in goals}
     rows = [row for row in kept if row["name"] not in named] + [asdict(g) for g in goals]
@@ -131,7 +133,7 @@ def record(goals: Sequence[Goal], path: Path = RESULTS) -> None:
 
 
 def report(goals: Sequence[Goal]) -> None:
-    """Prints the goals and records them."""
+    """Prints the goals, and records them if this is part of `make bench`."""
     table(
         "goals",
         ("goal", "wanted", "ours", "peer", "ratio", "reached"),
@@ -140,7 +142,11 @@ def report(goals: Sequence[Goal]) -> None:
             for g in goals
         ],
     )
-    record(goals)
+    path = os.environ.get(RESULTS_VARIABLE)
+    if path:
+        record(goals, Path(path))
+    else:
+        print("Not recorded: `make bench` records all benchmarks, in one run.")
 
 
 def process_cpu_s(pid: int) -> float:
