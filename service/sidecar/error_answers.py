@@ -32,6 +32,9 @@ from service.wire.waiting import CALLER_GONE, CallerGoneError
 
 _log: Final = logging.getLogger(__name__)
 
+#: In place of pydantic's own words, by its type of an error.
+_FAULTS: Final = {"extra_forbidden": "is not a parameter of this request; /openapi.json lists them"}
+
 
 def answer_errors(
     api: FastAPI, error_formats: ErrorFormats, retry_after: RetryAfter, failed: FailedRequests
@@ -60,7 +63,8 @@ def answer_errors(
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        return answered(request, Problem(422, f"{place}: {first['msg']}", place=place))
+        fault = _FAULTS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
+        return answered(request, Problem(422, f"{place}: {fault}", place=place))
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from client_core import (
     Errors,
     KafkaError,
@@ -18,6 +20,7 @@ from client_core import (
 )
 from client_core.errors import BufferExhaustedError, UnknownServerError, error_for
 from service.wire.errors import Problem, gravest, problem_of, problem_of_failure, status_of
+from tests.support.http_app import HttpApp
 
 
 def of(error: Errors) -> KafkaError:
@@ -114,3 +117,17 @@ def test_retry_after_is_sent_where_trying_again_is_harmless_and_a_known_one_is_k
 def test_an_unknown_code_keeps_its_number() -> None:
     problem = problem_of(error_for(999))
     assert (problem.status, problem.kafka_error, problem.code) == (500, "UNKNOWN_SERVER_ERROR", 999)
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        (
+            "/v1/topics?pagesize=1",
+            "query.pagesize: is not a parameter of this request; /openapi.json lists them",
+        ),
+        ("/v1/topics/orders/partitions/x", "path.partition: must be a whole number in plain digits"),
+    ],
+)
+def test_a_parameter_is_refused_in_plain_words(path: str, detail: str) -> None:
+    assert HttpApp().get(path).json()["detail"] == detail
