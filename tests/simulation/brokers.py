@@ -203,7 +203,7 @@ class ReplicatedBrokers(Replication):
     def _refused(self, connection: Connection, place: Place, error: Errors, data: bytes | None) -> None:
         """Notes a refusal. A batch that is out of order may not be in the log: its broker would know it."""
         broker_id, client = connection.broker_id, connection.network.name
-        self.world.tell(f"broker {broker_id}", f"refuses {place[0]}-{place[1]}: {error.name}")
+        self.world.log(f"broker {broker_id}", f"refuses {place[0]}-{place[1]}: {error.name}")
         self.wire.errors.add(error.name)
         if error not in RENUMBERS:
             return
@@ -249,7 +249,7 @@ class ReplicatedBrokers(Replication):
         self.world.moment("a batch is stored", connection.broker_id)
         if self.world.story is not None:
             names = " ".join(shown(value) for value in values)
-            self.world.tell(
+            self.world.log(
                 f"broker {connection.broker_id}",
                 f"stores {place[0]}-{place[1]} from offset {batch.base_offset}, producer {batch.producer_id} "
                 f"epoch {batch.producer_epoch} sequence {batch.base_sequence}, of {connection.network.name}: "

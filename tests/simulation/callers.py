@@ -130,7 +130,7 @@ class Attempt:
         """Sends the head, and the body in its parts."""
         request, body = self.request, body_of(self.request)
         parts = _parts(body, len(request.pauses_ms))
-        self.world.tell(
+        self.world.log(
             f"caller {request.caller}",
             f"{self.name} to sidecar {self.process.number}: {request.form}, {len(request.records)} records "
             f"for {request.topic}, key {request.records[0].key}, partition {request.records[0].partition}, "
@@ -154,7 +154,7 @@ class Attempt:
         """The caller cuts its connection."""
         if self.is_over:
             return
-        self.world.tell(f"caller {self.request.caller}", f"leaves {self.name}")
+        self.world.log(f"caller {self.request.caller}", f"leaves {self.name}")
         self.is_cut = True
         self._put({"type": "http.disconnect"})
         self._end()
@@ -194,7 +194,7 @@ class Attempt:
         if not message.get("more_body", False):
             self.answered_ms = self.world.now_ms
             self.answered_wall_ms = self.process.clock.wall_ms()
-            self.world.tell(
+            self.world.log(
                 f"caller {self.request.caller}", f"{self.name} is answered {self.status}: {self.body[:300]!r}"
             )
             self._end()

@@ -12,7 +12,7 @@
     refuse i          a leader refuses it, for good: "no" may follow
     fail i            any other error
     ok c i, bad c i   an answer arrives
-    tell c n what     the caller is answered: ack, spooled, no, unknown; left: it has left
+    answer c n what   the caller is answered: ack, spooled, no, unknown; left: it has left
     kill c            the sidecar ends
     forget            brokers forget what they knew of producers
     mark              the spool's mark passes it
@@ -39,18 +39,18 @@ Label = tuple["str | Hashable", ...]
 #: Where a submission is: it waits, is under way, waits to be sent again, or has ended.
 _OPEN: Final = ("queue", "flight", "again")
 #: In place of its submission: of a try that is over, and of one that is in the spool.
-_TOLD: Final = -1
+_OVER: Final = -1
 _WRITTEN: Final = -2
 _MAYBE_WRITTEN: Final = ("flight", "again", "acked", "unknown")
 
 
 class Try(NamedTuple):
-    """A try of a caller. `of`: the submission whose outcome it is told."""
+    """A try of a caller. `of`: the submission whose outcome it gets."""
 
     client: int
     number: int
     of: int | None
-    told: str = ""
+    reported: str = ""
 
 
 class Submission(NamedTuple):
@@ -109,8 +109,8 @@ def after(state: State, label: Label) -> Iterator[State]:
                 yield from _handled(state, "fail", write)
         case (("ok" | "bad") as kind, int(c), write):
             yield from _answered(state, c, write, kind)
-        case ("tell", int(c), int(n), str(what)):
-            yield from _told(state, c, n, what)
+        case ("answer", int(c), int(n), str(what)):
+            yield from _reported(state, c, n, what)
         case ("kill", int(c)):
             if c not in state.dead:
                 yield state._replace(
@@ -140,9 +140,9 @@ def _hidden(state: State, label: Label) -> Iterator[State]:
             one = state.submissions[index : index + 1]
             if one and one[0].where == "flight":
                 yield _with(state, index, where="again")
-        case ("write", int(at)):  # the spool has it on the disk, before or after its caller is told
+        case ("write", int(at)):  # the spool has it on the disk, before or after its caller is answered
             one_try = state.tries[at]
-            may = one_try.of is None and one_try.told in ("", "unknown", "left")
+            may = one_try.of is None and one_try.reported in ("", "unknown", "left")
             if may and one_try.client not in state.dead and not (state.keyed and _is_written(state, at)):
                 tries = list(state.tries)
                 tries[at] = one_try._replace(of=_WRITTEN)
@@ -201,11 +201,11 @@ def _with(state: State, index: int, **changes: object) -> State:
 
 
 def _left(one: Try) -> Try:
-    return one._replace(told="left", of=one.of if one.of in (None, _WRITTEN) else _TOLD)
+    return one._replace(reported="left", of=one.of if one.of in (None, _WRITTEN) else _OVER)
 
 
 def _waits(one: Try, client: int) -> bool:
-    return one.client == client and not one.told
+    return one.client == client and not one.reported
 
 
 def _under_key(state: State, client: int) -> int | None:
@@ -225,11 +225,11 @@ def _submitted(state: State, client: int) -> Iterator[State]:
     index = len(state.submissions)
     added = (*state.submissions, Submission(client, by_spool=False))
     for at, one in enumerate(state.tries):
-        if one.client != client or one.of is not None or (one.told and one.told != "left"):
+        if one.client != client or one.of is not None or (one.reported and one.reported != "left"):
             continue
         tries = list(state.tries)
         tries[at] = one._replace(of=index)
-        if state.keyed:  # those that wait for the same key are told its outcome
+        if state.keyed:  # those that wait for the same key get its outcome
             tries = [t._replace(of=index) if _waits(t, client) else t for t in tries]
         yield state._replace(submissions=added, tries=tuple(tries))
 
@@ -275,11 +275,11 @@ def _is_written(state: State, at: int) -> bool:
     return any(one.of == _WRITTEN for one in (mine, *others))
 
 
-def _told(state: State, client: int, number: int, what: str) -> Iterator[State]:
+def _reported(state: State, client: int, number: int, what: str) -> Iterator[State]:
     for at, one in enumerate(state.tries):
         if (one.client, one.number) != (client, number):
             continue
-        if one.told:
+        if one.reported:
             if what == "left":  # its sidecar was killed, and then its caller noticed
                 yield state
             continue
@@ -297,7 +297,7 @@ def _told(state: State, client: int, number: int, what: str) -> Iterator[State]:
         }
         if may[what]:
             tries = list(state.tries)
-            tries[at] = one._replace(told=what, of=one.of if one.of in (None, _WRITTEN) else _TOLD)
+            tries[at] = one._replace(reported=what, of=one.of if one.of in (None, _WRITTEN) else _OVER)
             yield state._replace(tries=tuple(tries))
 
 
@@ -306,13 +306,13 @@ def _told(state: State, client: int, number: int, what: str) -> Iterator[State]:
 
 def broken(state: State) -> str | None:
     """Returns which promise a state breaks; None: it keeps all."""
-    told = {one.told for one in state.tries}
-    if "ack" in told and not state.log:
+    reported = {one.reported for one in state.tries}
+    if "ack" in reported and not state.log:
         return "an acknowledged record is lost"
     if any(one.where == "no" and one.write in state.log for one in state.submissions):
         return "a record is in the log of which was said: not written"
-    if told and told <= {"no"} and state.log:
-        return "every try was told: not written, and it was"
+    if reported and reported <= {"no"} and state.log:
+        return "every try was answered: not written, and it was"
     if len(set(state.log)) != len(state.log) and not state.forgot:
         return "one write is in the log twice, though brokers remember"
     writers = [s for s in state.submissions if s.where != "no"]
@@ -322,7 +322,7 @@ def broken(state: State) -> str | None:
         mine = [s for s in writers if s.client == client and not s.by_spool]
         if state.keyed and len(mine) > 1:
             return "a key wrote twice"
-    if "spooled" in told and not state.entries:
+    if "spooled" in reported and not state.entries:
         return "a spooled record is in no spool"
     if state.marked and not state.log:
         return "the mark is ahead"
@@ -331,7 +331,9 @@ def broken(state: State) -> str | None:
 
 def may_end(state: State) -> bool:
     """Returns whether all is over: nothing is under way, and what was spooled is delivered."""
-    is_open = any(one.where in _OPEN for one in state.submissions) or any(not one.told for one in state.tries)
+    is_open = any(one.where in _OPEN for one in state.submissions) or any(
+        not one.reported for one in state.tries
+    )
     return not is_open and (not state.entries or state.marked)
 
 
@@ -359,7 +361,7 @@ def labels(state: State, bounds: Bounds) -> Iterator[Label]:
     yield from ((kind, w) for kind in ("store", "known", "refuse", "fail") for w in writes)
     yield from ((kind, c, w) for kind in ("ok", "bad") for c, w in product(clients, writes))
     whats = ("ack", "no", "unknown", "spooled", "left")
-    yield from (("tell", t.client, t.number, what) for t in state.tries for what in whats if not t.told)
+    yield from (("answer", t.client, t.number, what) for t in state.tries for what in whats if not t.reported)
     if len(state.dead) < bounds.kills:
         yield from (("kill", c) for c in clients)
     if bounds.forgets and not state.forgot:

@@ -62,7 +62,7 @@ class SimulatedDisk(CrashDisk):
             super()._look(operation)
         finally:
             if before and self.fails.get(operation, 0) < before:
-                self._world.tell("disk", f"{operation} fails")
+                self._world.log("disk", f"{operation} fails")
                 self._world.reach("a call to the disk failed")
 
     def _pass_time(self, ms: int) -> None:

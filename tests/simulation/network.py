@@ -118,7 +118,7 @@ class SimulatedNetwork(MockSelector):
         def arrive() -> None:
             if not self._has(connection):
                 return
-            self._world.tell(self.name, f"connection to broker {broker_id}")
+            self._world.log(self.name, f"connection to broker {broker_id}")
             if link.refuses or broker_id not in self._brokers.running:
                 self.refuse(node_id)
             else:

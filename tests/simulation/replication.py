@@ -197,7 +197,7 @@ class Replication(ABC):
         self.world.reach("a replica was truncated")
         self._note_forgotten(place)
         self.truncated.update(_values(dropped))
-        self.world.tell(f"broker {follower}", f"truncates {place[0]}-{place[1]} to offset {agreed}")
+        self.world.log(f"broker {follower}", f"truncates {place[0]}-{place[1]} to offset {agreed}")
         mine.log.truncate(agreed)
         mine.hw = min(mine.hw, agreed)
 
@@ -213,7 +213,7 @@ class Replication(ABC):
         if not late:
             return
         self.world.reach("the in-sync replicas shrank")
-        self.world.tell(f"broker {leader}", f"{place[0]}-{place[1]}: {late} are not in sync")
+        self.world.log(f"broker {leader}", f"{place[0]}-{place[1]}: {late} are not in sync")
         self.state.controller.set_isr(*place, [other for other in view.isr if other not in late])
         self.advance(leader, place)
 
@@ -221,7 +221,7 @@ class Replication(ABC):
         true = self._true(place)
         if true.leader != leader or {leader, follower} & self.isolated or follower not in self._alive:
             return
-        self.world.tell(f"broker {leader}", f"{place[0]}-{place[1]}: broker {follower} is in sync again")
+        self.world.log(f"broker {leader}", f"{place[0]}-{place[1]}: broker {follower} is in sync again")
         self.state.controller.set_isr(*place, sorted({*true.isr, follower}))
 
     @property
@@ -321,7 +321,7 @@ class Replication(ABC):
             lost = [batch for batch in replica.log.batches if id(batch) not in kept]
             self.lost_by_kafka.update(_values(lost))
         self.world.reach("an unclean leader was elected")
-        self.world.tell("controller", f"{place[0]}-{place[1]}: broker {heir} leads, though it is not in sync")
+        self.world.log("controller", f"{place[0]}-{place[1]}: broker {heir} leads, though it is not in sync")
         self.state.controller.move_leader(*place, heir)
         self.state.controller.set_isr(*place, [heir])
         self._leaders_changed(before)
@@ -350,7 +350,7 @@ class Replication(ABC):
         for place, state in before.items():
             true = self._true(place)
             if true.leader_epoch != state.leader_epoch:
-                self.world.tell("controller", f"{place[0]}-{place[1]}: leader {true.leader}, isr {true.isr}")
+                self.world.log("controller", f"{place[0]}-{place[1]}: leader {true.leader}, isr {true.isr}")
                 if true.leader is not None:
                     self.replica(true.leader, place).ends.clear()
                     self.replicate(true.leader, place)

@@ -45,7 +45,7 @@ _STATES: Final = 12
 
 
 #: What the model calls an outcome.
-_TOLD: Final = {"acknowledged": "ack", "spooled": "spooled", "no": "no", "unknown": "unknown"}
+_ANSWERS: Final = {"acknowledged": "ack", "spooled": "spooled", "no": "no", "unknown": "unknown"}
 
 
 class Judged(NamedTuple):
@@ -146,12 +146,12 @@ class Run:
             )
         except SettingsError as error:
             # It ends with an error, and is started again by whoever started it.
-            self.world.tell("sidecar", f"can't start: {error}")
+            self.world.log("sidecar", f"can't start: {error}")
             self.brokers.networks[:] = networks
             self.world.at(_START_AGAIN_MS, lambda: self._start(place))
             return
         self.sidecars[place] = self.lives[self.processes] = process
-        self.world.tell(f"sidecar {self.processes}", "starts")
+        self.world.log(f"sidecar {self.processes}", "starts")
 
     def _end(self, how: str, place: int, for_ms: int) -> None:
         process = self.sidecars[place]
@@ -160,7 +160,7 @@ class Run:
         if how == "sigterm":
             process.terminate(lambda: self._ended(process, place, for_ms, by_itself=True))
             return
-        self.world.tell(f"sidecar {process.number}", "power cut" if how == "power cut" else "SIGKILL")
+        self.world.log(f"sidecar {process.number}", "power cut" if how == "power cut" else "SIGKILL")
         process.kill()
         if how == "power cut" and self.disk is not None and not place:
             if self.random.random() < 0.5:
@@ -203,9 +203,9 @@ class Run:
 
     def _over(self, attempt: Attempt) -> None:
         for record, outcome in zip(attempt.request.records, attempt.outcomes(), strict=True):
-            what = _TOLD[outcome.what] if not attempt.is_cut else "left"
-            told = "tell", attempt.process.number, attempt.number, what
-            self.brokers.wire.note_one(value_of(record), *told)
+            what = _ANSWERS[outcome.what] if not attempt.is_cut else "left"
+            label = "answer", attempt.process.number, attempt.number, what
+            self.brokers.wire.note_one(value_of(record), *label)
         try:
             self.judge.look_at_answer(attempt, self._before(attempt))
         except SimulationError as error:
@@ -265,7 +265,7 @@ class Run:
     def _begin(self, fault: FaultPlan) -> None:
         if self._is_healed:
             return
-        self.world.tell("fault", str(fault))
+        self.world.log("fault", str(fault))
         self.world.reach(f"fault: {fault.kind}")
         if fault.when:
             self.world.reach(f"a fault when {fault.when}")
@@ -276,7 +276,7 @@ class Run:
 
         def ends(act: Callable[[], object]) -> None:
             def end() -> None:
-                self.world.tell("fault", f"{fault.kind} {target} is over")
+                self.world.log("fault", f"{fault.kind} {target} is over")
                 act()
 
             self.world.at(fault.for_ms, end)
@@ -359,7 +359,7 @@ class Run:
                 raise AssertionError(fault.kind)
 
     def _heal(self) -> None:
-        self.world.tell("fault", "all faults are over")
+        self.world.log("fault", "all faults are over")
         self._is_healed = True
         self.brokers.heal()
         for topic in self.plan.topics:

@@ -359,7 +359,7 @@ class Process:
             return
         self.is_draining = True
         self.drained_from_ms = self.world.now_ms
-        self.world.tell(f"sidecar {self.number}", "SIGTERM")
+        self.world.log(f"sidecar {self.number}", "SIGTERM")
 
         def drain() -> None:
             self.sidecar.drain.begin()

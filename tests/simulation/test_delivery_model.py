@@ -58,7 +58,7 @@ KINDS = {
     "fail",
     "ok",
     "bad",
-    "tell",
+    "answer",
     "kill",
     "forget",
 }

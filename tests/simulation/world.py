@@ -86,7 +86,7 @@ class World:
         #: How often an actor that could run is kept waiting.
         self._busy = self.random.choice((0.0, 0.0, 0.002, 0.02))
 
-    def tell(self, who: str, what: str) -> None:
+    def log(self, who: str, what: str) -> None:
         """Adds a line to the story."""
         if self.story is not None:
             self.story.append((self.now_ms - _START_MS, who, what))
