@@ -46,6 +46,8 @@ class ClusterConnectionStates:
         self._nodes: dict[int, NodeConnectionState] = {}
         #: Nodes in CONNECTING. Only this class changes it.
         self.connecting_nodes: Final[set[int]] = set()
+        #: Nodes that failed after the last time that any node became READY.
+        self._failed_since_ready: set[int] = set()
 
     @staticmethod
     def from_settings(
@@ -200,6 +202,8 @@ class ClusterConnectionStates:
         """Starts an attempt at the next address; a changed host resets the state (CONN-08, CONN-11)."""
         node = self._nodes.get(node_id)
         if node is not None and node.host == host:
+            if self._begins_new_run(node, now_ms):
+                node.failures = None
             node.move_to(ConnectionState.CONNECTING)
             node.port = port
             node.last_connect_attempt_ms = now_ms
@@ -266,6 +270,7 @@ class ClusterConnectionStates:
         node.move_to(ConnectionState.READY)
         node.authentication_error = None
         node.failures = None
+        self._failed_since_ready.clear()
         node.failed_attempts = 0
         node.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
         self._reset_connection_setup_timeout(node)
@@ -281,13 +286,14 @@ class ClusterConnectionStates:
         self.connecting_nodes.discard(node_id)
 
     def failed(self, node_id: int, now_ms: int, ended: Disconnection) -> None:
-        """Keeps the last error and its time, and counts the failures since the last READY, for status."""
+        """Keeps the last error and its time, and counts the failures of this run, for status."""
         node = self._node(node_id)
         node.last_error = ended.detail
         node.last_error_ms = now_ms
         error = ended.error
         if error is None:
             return
+        self._failed_since_ready.add(node_id)
         before = node.failures
         attempts, since_ms = (1, now_ms) if before is None else (before.attempts + 1, before.since_ms)
         node.failures = ConnectionFailures(ended.reason, error, attempts, since_ms)
@@ -296,6 +302,15 @@ class ClusterConnectionStates:
         """Forgets the node: the next attempt may start at once (CONN-13)."""
         self._nodes.pop(node_id, None)
         self.connecting_nodes.discard(node_id)
+        self._failed_since_ready.discard(node_id)
+
+    def _begins_new_run(self, node: NodeConnectionState, now_ms: int) -> bool:
+        """Returns whether an attempt at `now_ms` belongs to another outage than the failures before it.
+
+        Another node became READY since then, and nobody needed this one for longer than the longest backoff.
+        """
+        idle_ms = now_ms - node.last_connect_attempt_ms - node.reconnect_backoff_ms
+        return node.node_id not in self._failed_since_ready and idle_ms > self._reconnect_backoff.max_ms
 
     def _node(self, node_id: int) -> NodeConnectionState:
         node = self._nodes.get(node_id)

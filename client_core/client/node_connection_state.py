@@ -82,9 +82,10 @@ _ALLOWED_MOVES: Final = {
 
 
 class ConnectionFailures(NamedTuple):
-    """The failures of a node's connection since it was last READY. `reason` and `error` are the last one's.
+    """The failures of a node's connection in one outage. `reason` and `error` are the last one's.
 
-    `reason` is a value of events.NodeDisconnected.
+    The run ends when the node is READY, or when it is tried again after other nodes were READY and it was not
+    needed (ClusterConnectionStates.connecting). `reason` is a value of events.NodeDisconnected.
     """
 
     reason: str
@@ -136,7 +137,7 @@ class NodeConnectionState:
         self.authentication_error: AuthenticationError | None = None
         self.last_error: str | None = None
         self.last_error_ms: int | None = None
-        #: The failures since the connection last worked, for status.
+        #: The present run of failures, for status.
         self.failures: ConnectionFailures | None = None
         self.last_connect_attempt_ms = now_ms
         self.failed_attempts = 0

@@ -397,3 +397,46 @@ def test_a_node_that_may_not_be_connected_to_says_when_it_may(failures: list[boo
         assert not states.can_connect(NODE, now_ms + delay_ms - 1)
         now_ms += delay_ms
         assert states.can_connect(NODE, now_ms)
+
+
+REFUSED = Disconnection("refused", "Connection refused")
+
+
+def fail(states: ClusterConnectionStates, node_id: int, now_ms: int) -> None:
+    states.connecting(node_id, now_ms, "localhost")
+    states.disconnected(node_id, now_ms)
+    states.failed(node_id, now_ms, REFUSED)
+
+
+def run_of(states: ClusterConnectionStates, node_id: int) -> tuple[int, int]:
+    node = states.get(node_id)
+    assert node is not None
+    assert node.failures is not None
+    return node.failures.attempts, node.failures.since_ms
+
+
+@pytest.mark.parametrize("is_reached", [False, True])
+@pytest.mark.parametrize("idle_ms", [50, 51])
+def test_a_run_of_failures_ends_when_others_were_ready_and_nobody_needed_the_node(
+    is_reached: bool, idle_ms: int
+) -> None:
+    states = exact_states(MockResolver("127.0.0.1"))
+    fail(states, NODE, 100)
+    fail(states, NODE, 150)
+    assert run_of(states, NODE) == (2, 100)
+    if is_reached:
+        states.connecting(OTHER, 160, "localhost")
+        states.ready(OTHER)
+    again_ms = 150 + 50 + idle_ms
+    fail(states, NODE, again_ms)
+    assert run_of(states, NODE) == ((1, again_ms) if is_reached and idle_ms > 50 else (3, 100))
+
+
+def test_a_node_that_is_needed_all_the_time_has_one_run_of_failures_while_others_are_ready() -> None:
+    states = exact_states(MockResolver("127.0.0.1"))
+    for attempt in range(10):
+        fail(states, NODE, attempt * 100)
+        states.connecting(OTHER, attempt * 100 + 10, "localhost")
+        states.ready(OTHER)
+        states.disconnected(OTHER, attempt * 100 + 20)
+    assert run_of(states, NODE) == (10, 0)
