@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from client_core.backoff import ExponentialBackoff
     from client_core.client.kafka_client import ClientResponse, KafkaClient
-    from client_core.cluster import TopicPartition
+    from client_core.cluster import Node, TopicPartition
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.results.ticket import Completions, Done
 
@@ -113,7 +113,7 @@ class PendingOffsets:
     def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends what can be sent; returns ms until the next try, None if there is nothing to send."""
         delays: list[int] = []
-        by_request: dict[tuple[int, int], list[_Key]] = {}
+        by_request: dict[tuple[Node, int], list[_Key]] = {}
         for key, question in list(self._questions.items()):
             if question.is_under_way:
                 continue
@@ -125,26 +125,22 @@ class PendingOffsets:
                 self._failed(key, LeaderNotAvailableError(), None, now_ms)
                 delays.append(question.not_before_ms - now_ms)
             else:
-                by_request.setdefault((node.id, key.timestamp), []).append(key)
-        for (node_id, timestamp), keys in by_request.items():
-            if not self._send(client, node_id, timestamp, keys, now_ms):
+                by_request.setdefault((node, key.timestamp), []).append(key)
+        for (node, timestamp), keys in by_request.items():
+            if not self._send(client, node, timestamp, keys, now_ms):
                 delays.append(_PAUSE_MS)
         return min(delays, default=None)
 
     def _send(
-        self, client: KafkaClient, node_id: int, timestamp: int, keys: Sequence[_Key], now_ms: int
+        self, client: KafkaClient, node: Node, timestamp: int, keys: Sequence[_Key], now_ms: int
     ) -> bool:
-        cache = self._metadata.cache
-        node = cache.nodes_by_id.get(node_id)
-        if node is None:
-            return False
         if not client.ready(node, now_ms):
             if client.connection_failed(node):
                 for key in keys:
-                    self._failed(
-                        key, NetworkError(f"there is no connection to node {node_id}"), node_id, now_ms
-                    )
+                    error = NetworkError(f"there is no connection to node {node.id}")
+                    self._failed(key, error, node.id, now_ms)
             return False
+        cache = self._metadata.cache
         asked = [
             AskedPartition(key.topic_partition, cache.leader_and_epoch_for(key.topic_partition)[1])
             for key in keys
@@ -153,7 +149,7 @@ class PendingOffsets:
         last_ms = max(wait.deadline_ms for of_key in waits.values() for wait in of_key)
         builder = ListOffsetsRequestBuilder(timestamp, asked, max(last_ms - now_ms, 1))
         request = client.new_client_request(
-            node_id, builder, now_ms, expect_response=True, on_complete=partial(self._answered, waits)
+            node.id, builder, now_ms, expect_response=True, on_complete=partial(self._answered, waits)
         )
         for key in keys:
             self._questions[key].is_under_way = True
