@@ -82,10 +82,8 @@ class Once:
                 return await self._first(
                     name, digest, form.times, records, since_ms, permit, receive, checked=checked
                 )
-        left_ms = form.times.timeout_ms - (self._clock.now_ms() - since_ms)
-        answer = await outcome_of(attempt, left_ms, form.times.timeout_ms, receive)
-        self._replays.add()
-        return answer._replace(headers=[*answer.headers, REPLAYED])
+        elapsed_ms = self._clock.now_ms() - since_ms
+        return await repeated(attempt, elapsed_ms, form.times.timeout_ms, self._replays, receive)
 
     async def _first(
         self,
@@ -181,10 +179,16 @@ def _is_unknown(outcome: RecordOutcome) -> bool:
     return isinstance(outcome, Problem) and outcome.written != "no"
 
 
-async def outcome_of(attempt: Attempt, left_ms: int, timeout_ms: int, receive: Receive) -> Answer:
-    """Waits for the final answer and returns it; returns a 504 after `left_ms`."""
-    if attempt.answer is not None:
-        return attempt.answer
+async def repeated(
+    attempt: Attempt, elapsed_ms: int, timeout_ms: int, replays: Counter, receive: Receive
+) -> Answer:
+    """Returns the answer to a repeated request: the first one's, marked as such, or a 504 at the deadline."""
+    answer = attempt.answer or await _final_answer(attempt, timeout_ms - elapsed_ms, timeout_ms, receive)
+    replays.add()
+    return answer._replace(headers=[*answer.headers, REPLAYED])
+
+
+async def _final_answer(attempt: Attempt, left_ms: int, timeout_ms: int, receive: Receive) -> Answer:
     try:
         async with asyncio.timeout(max(left_ms, 0) / 1000):
             return await wait_for_result(attempt.join, receive)

@@ -21,9 +21,9 @@ from service.base.fast_metrics import Counter
 from service.base.producer_protocol import Producer
 from service.observe.request_trace import REQUEST_TRACE, marked
 from service.produce.body_threads import BodyThreads
-from service.produce.idempotency import REPLAYED, IdempotencyKeys, Name, digest_of
+from service.produce.idempotency import IdempotencyKeys, Name, digest_of
 from service.produce.many_topics import OWN_TOPICS, Group, check_group, grouped
-from service.produce.once import STAYS, outcome_of
+from service.produce.once import STAYS, repeated
 from service.produce.produce_answers import Answer, answer_of_problem, json_answer
 from service.produce.produce_forms import Form
 from service.spool.spool import Spool
@@ -76,10 +76,8 @@ class SpooledProduce:
             attempt = self._keys.find(name, digest)  # another request may have begun meanwhile
             if attempt is None:
                 return await self._first(name, digest, form, records, since_ms, receive)
-        left_ms = form.times.timeout_ms - (self._clock.now_ms() - since_ms)
-        answer = await outcome_of(attempt, left_ms, form.times.timeout_ms, receive)
-        self._replays.add()
-        return answer._replace(headers=[*answer.headers, REPLAYED])
+        elapsed_ms = self._clock.now_ms() - since_ms
+        return await repeated(attempt, elapsed_ms, form.times.timeout_ms, self._replays, receive)
 
     async def _first(
         self,

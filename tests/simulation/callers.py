@@ -107,9 +107,12 @@ class Attempt:
         self.number = number
         self.since_ms = world.now_ms
         self.since_wall_ms = process.clock.wall_ms()
+        self.since_jumps = process.clock.jumps
         self.body_ms = 0
         self.answered_ms: int | None = None
         self.answered_wall_ms = 0
+        #: Whether the sidecar's wall clock jumped between request and answer.
+        self.clock_jumped = False
         self.status: int | None = None
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = b""
@@ -194,6 +197,7 @@ class Attempt:
         if not message.get("more_body", False):
             self.answered_ms = self.world.now_ms
             self.answered_wall_ms = self.process.clock.wall_ms()
+            self.clock_jumped = self.process.clock.jumps != self.since_jumps
             self.world.log(
                 f"caller {self.request.caller}", f"{self.name} is answered {self.status}: {self.body[:300]!r}"
             )

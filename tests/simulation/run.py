@@ -340,6 +340,7 @@ class Run:
                     ends(lambda: brokers.state.controller.set_config(topic_plan.name, config_of(topic_plan)))
             case "clock jump":
                 self.clock.wall_offset_ms += self.random.choice((-86_400_000, -60_000, 60_000, 5_400_000))
+                self.clock.jumps += 1
             case "slow disk":
                 disk = self.disk
                 if disk is not None:
@@ -366,6 +367,7 @@ class Run:
             if self.brokers.state.controller.topic(topic.name) is not None:
                 self.brokers.state.controller.set_config(topic.name, config_of(topic))
         self.clock.wall_offset_ms = SimulatedClock(self.world).wall_offset_ms
+        self.clock.jumps += 1
         if self.disk is not None:
             self.disk.heal()
             self.disk.sync_ms = self.plan.sync_ms

@@ -210,6 +210,8 @@ class SimulatedClock:
     def __init__(self, world: World) -> None:
         self._world = world
         self.wall_offset_ms = _START_WALL_MS - _START_MS
+        #: How often the wall clock has jumped: two jumps may cancel each other.
+        self.jumps = 0
 
     def now_ms(self) -> int:
         return self._world.now_ms
