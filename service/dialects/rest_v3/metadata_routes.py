@@ -7,10 +7,11 @@ read. Event loop only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Final
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel
 
 from client_core import ListedTopic, Node, PartitionInfo, TopicTable
 from service.admission.caller import caller_of
@@ -19,7 +20,6 @@ from service.dialects.rest_proxy import PartitionRefresh
 from service.dialects.rest_v3.requests import ClusterPath, no_query
 from service.dialects.rest_v3.resources import (
     ClusterResources,
-    Resource,
     TopicShape,
     clusters_url,
     collection_pieces,
@@ -67,8 +67,13 @@ Paged = Annotated[PageQuery, Query()]
 
 _CLUSTERS: Final = "/v3/clusters"
 _CLUSTER: Final = f"{_CLUSTERS}/{{cluster_id}}"
+_BROKERS: Final = f"{_CLUSTER}/brokers"
+_BROKER: Final = f"{_BROKERS}/{{broker_id}}"
 _TOPIC: Final = f"{_CLUSTER}/topics/{{topic}}"
-_PARTITION: Final = f"{_TOPIC}/partitions/{{partition_id}}"
+_PARTITIONS: Final = f"{_TOPIC}/partitions"
+_PARTITION: Final = f"{_PARTITIONS}/{{partition_id}}"
+_REPLICAS: Final = f"{_PARTITION}/replicas"
+_REPLICA: Final = f"{_REPLICAS}/{{broker_id}}"
 
 #: A list of more brokers is built in slices.
 _MANY_BROKERS: Final = 200
@@ -110,73 +115,34 @@ class MetadataRoutes:
             dependencies=[Depends(check_query)],
             responses=FRESH,
         )
-        alone = [Depends(no_query)]
-        router.get(
-            "/v3/clusters",
-            operation_id="listClustersV3",
-            dependencies=alone,
-            response_model=ClusterDataList,
-            responses=errors(400, 422, 429, 503),
-        )(self.clusters)
-        router.get(
-            _CLUSTER,
-            operation_id="getClusterV3",
-            dependencies=alone,
-            response_model=ClusterData,
-            responses=_OF_CLUSTER,
-        )(self.cluster)
-        router.get(
-            f"{_CLUSTER}/brokers",
-            operation_id="listBrokersV3",
-            response_model=BrokerDataList,
-            responses=_OF_CLUSTER,
-        )(self.brokers)
-        router.get(
-            f"{_CLUSTER}/brokers/{{broker_id}}",
-            operation_id="getBrokerV3",
-            dependencies=alone,
-            response_model=BrokerData,
-            responses=_OF_CLUSTER,
-        )(self.broker)
-        router.get(
-            f"{_CLUSTER}/topics",
-            operation_id="listTopicsV3",
-            response_model=TopicDataList,
-            responses=_OF_CLUSTER,
-        )(self.topics)
-        router.get(
-            _TOPIC,
-            operation_id="getTopicV3",
-            dependencies=alone,
-            response_model=TopicData,
-            responses=_OF_TOPIC,
-        )(self.topic)
-        router.get(
-            f"{_TOPIC}/partitions",
-            operation_id="listPartitionsV3",
-            response_model=PartitionDataList,
-            responses=_OF_TOPIC,
-        )(self.partitions)
-        router.get(
-            _PARTITION,
-            operation_id="getPartitionV3",
-            dependencies=alone,
-            response_model=PartitionData,
-            responses=_OF_TOPIC,
-        )(self.partition)
-        router.get(
-            f"{_PARTITION}/replicas",
-            operation_id="listReplicasV3",
-            response_model=ReplicaDataList,
-            responses=_OF_TOPIC,
-        )(self.replicas)
-        router.get(
-            f"{_PARTITION}/replicas/{{broker_id}}",
-            operation_id="getReplicaV3",
-            dependencies=alone,
-            response_model=ReplicaData,
-            responses=_OF_TOPIC,
-        )(self.replica)
+
+        def get(
+            path: str,
+            operation_id: str,
+            handler: Callable[..., Awaitable[Response]],
+            model: type[BaseModel],
+            responses: dict[int | str, dict[str, Any]],
+            *,
+            in_pages: bool = False,
+        ) -> None:
+            router.get(
+                path,
+                operation_id=operation_id,
+                dependencies=[] if in_pages else [Depends(no_query)],
+                response_model=model,
+                responses=responses,
+            )(handler)
+
+        get(_CLUSTERS, "listClustersV3", self.clusters, ClusterDataList, errors(400, 422, 429, 503))
+        get(_CLUSTER, "getClusterV3", self.cluster, ClusterData, _OF_CLUSTER)
+        get(_BROKERS, "listBrokersV3", self.brokers, BrokerDataList, _OF_CLUSTER, in_pages=True)
+        get(_BROKER, "getBrokerV3", self.broker, BrokerData, _OF_CLUSTER)
+        get(f"{_CLUSTER}/topics", "listTopicsV3", self.topics, TopicDataList, _OF_CLUSTER, in_pages=True)
+        get(_TOPIC, "getTopicV3", self.topic, TopicData, _OF_TOPIC)
+        get(_PARTITIONS, "listPartitionsV3", self.partitions, PartitionDataList, _OF_TOPIC, in_pages=True)
+        get(_PARTITION, "getPartitionV3", self.partition, PartitionData, _OF_TOPIC)
+        get(_REPLICAS, "listReplicasV3", self.replicas, ReplicaDataList, _OF_TOPIC, in_pages=True)
+        get(_REPLICA, "getReplicaV3", self.replica, ReplicaData, _OF_TOPIC)
         return router
 
     # -- clusters and brokers --------------------------------------------------------------------------------
@@ -184,7 +150,7 @@ class MetadataRoutes:
     async def clusters(self, request: Request) -> Response:
         """The one cluster there is."""
         await self._know_cluster(request, None)
-        return self._ready(request, "/v3/clusters")
+        return self._ready(request, _CLUSTERS)
 
     async def cluster(self, request: Request, cluster_id: ClusterId) -> Response:
         """The cluster, if it is this one."""
@@ -279,9 +245,7 @@ class MetadataRoutes:
             return self._ready(request, f"{path}/replicas", topic)
         places, next_query = numbers_after(range(len(info.replicas)), page)
         resources = ClusterResources(clusters_url(request.scope), cluster_id)
-        items = (resources.replica(info, info.replicas[at].id) for at in places)
-        url = f"{resources.partition_url(topic, info.partition)}/replicas"
-        pieces = collection_pieces("KafkaReplicaList", url, items, next_query)
+        pieces = _replicas_pieces(resources, info, [info.replicas[at] for at in places], next_query)
         freshness = self._table.freshness(topic, self._producer.clock.now_ms())
         return of_long(request, await self._slices.body(pieces), freshness)
 
@@ -358,115 +322,97 @@ def _is_listed(topic: ListedTopic) -> bool:
 # -- ready answers -------------------------------------------------------------------------------------------
 
 
-def _resources(asked: Asked, cluster_id: str) -> ClusterResources | None:
-    """The resources of the cluster, if it is this one."""
-    cache = asked.cache
-    if cache.is_bootstrap or cluster_id != cache.cluster_id:
-        return None
-    return ClusterResources(f"{asked.base}{_CLUSTERS}", cluster_id)
+def _of_cluster(build: Callable[..., Built | None]) -> Build:
+    """Returns a builder that answers for this cluster only, and passes its resources on to `build`."""
+
+    def built(asked: Asked, cluster_id: str, **path: str) -> Built | None:
+        if asked.cache.is_bootstrap or cluster_id != asked.cache.cluster_id:
+            return None
+        return build(asked, ClusterResources(f"{asked.base}{_CLUSTERS}", cluster_id), **path)
+
+    return built
+
+
+def _of_partition(make: Callable[..., bytes | None]) -> Build:
+    """Returns a builder that passes the cluster's resources and a partition on to `make`."""
+
+    def build(
+        asked: Asked, resources: ClusterResources, topic: str, partition_id: str, **path: str
+    ) -> Built | None:
+        def body(table: TopicTable, number: int, nodes: Mapping[int, Node]) -> bytes | None:
+            info = table.partition(number, nodes)
+            return None if info is None else make(resources, info, **path)
+
+        return of_partition(asked, topic, partition_id, body)
+
+    return _of_cluster(build)
 
 
 def _clusters_answer(asked: Asked) -> Built | None:
-    cluster_id = asked.cache.cluster_id
-    resources = None if cluster_id is None else _resources(asked, cluster_id)
-    if resources is None:
+    cache, url = asked.cache, f"{asked.base}{_CLUSTERS}"
+    if cache.is_bootstrap or cache.cluster_id is None:
         return None
-    item = resources.cluster(asked.cache.controller)
-    return Built(_joined("KafkaClusterList", f"{asked.base}{_CLUSTERS}", [item]))
+    item = ClusterResources(url, cache.cluster_id).cluster(cache.controller)
+    return Built(b"".join(collection_pieces("KafkaClusterList", url, [item])))
 
 
-def _cluster_answer(asked: Asked, cluster_id: str) -> Built | None:
-    resources = _resources(asked, cluster_id)
-    return None if resources is None else Built(resource_body(resources.cluster(asked.cache.controller)))
+def _cluster_answer(asked: Asked, resources: ClusterResources) -> Built:
+    return Built(resource_body(resources.cluster(asked.cache.controller)))
 
 
-def _brokers_answer(asked: Asked, cluster_id: str) -> Built | None:
-    resources, nodes = _resources(asked, cluster_id), asked.cache.nodes_by_id
-    if resources is None or len(nodes) > _MANY_BROKERS:
-        return None
-    return Built(b"".join(_brokers_pieces(resources, nodes)))
+def _brokers_answer(asked: Asked, resources: ClusterResources) -> Built | None:
+    nodes = asked.cache.nodes_by_id
+    return None if len(nodes) > _MANY_BROKERS else Built(b"".join(_brokers_pieces(resources, nodes)))
 
 
-def _broker_answer(asked: Asked, cluster_id: str, broker_id: str) -> Built | None:
-    resources, number = _resources(asked, cluster_id), plain_number(broker_id)
+def _broker_answer(asked: Asked, resources: ClusterResources, broker_id: str) -> Built | None:
+    number = plain_number(broker_id)
     node = None if number is None else asked.cache.nodes_by_id.get(number)
-    return None if resources is None or node is None else Built(resource_body(resources.broker(node)))
+    return None if node is None else Built(resource_body(resources.broker(node)))
 
 
-def _topic_answer(asked: Asked, cluster_id: str, topic: str) -> Built | None:
-    resources, table = _resources(asked, cluster_id), asked.cache.topics.get(topic)
-    if resources is None or table is None:
+def _topic_answer(asked: Asked, resources: ClusterResources, topic: str) -> Built | None:
+    table = asked.cache.topics.get(topic)
+    if table is None:
         return None
     shape = TopicShape(table.name, table.is_internal, table.replication_factor, table.partition_count)
     return Built(resource_body(resources.topic(shape)), table)
 
 
-def _partitions_answer(asked: Asked, cluster_id: str, topic: str) -> Built | None:
-    resources, table = _resources(asked, cluster_id), short_topic(asked, topic)
-    if resources is None or table is None:
+def _partitions_answer(asked: Asked, resources: ClusterResources, topic: str) -> Built | None:
+    table = short_topic(asked, topic)
+    if table is None:
         return None
-    return Built(
-        b"".join(_partitions_pieces(resources, table, asked.cache.nodes_by_id, table.numbers)), table
-    )
+    pieces = _partitions_pieces(resources, table, asked.cache.nodes_by_id, table.numbers)
+    return Built(b"".join(pieces), table)
 
 
-def _of_partition(
-    asked: Asked,
-    cluster_id: str,
-    topic: str,
-    partition_id: str,
-    make: Callable[[ClusterResources, PartitionInfo], bytes | None],
-) -> Built | None:
-    resources = _resources(asked, cluster_id)
-    if resources is None:
-        return None
-
-    def body(table: TopicTable, number: int, nodes: Mapping[int, Node]) -> bytes | None:
-        info = table.partition(number, nodes)
-        return None if info is None else make(resources, info)
-
-    return of_partition(asked, topic, partition_id, body)
+def _partition_body(resources: ClusterResources, info: PartitionInfo) -> bytes:
+    return resource_body(resources.partition(info))
 
 
-def _partition_answer(asked: Asked, **path: str) -> Built | None:
-    return _of_partition(asked, **path, make=lambda resources, info: resource_body(resources.partition(info)))
+def _replicas_body(resources: ClusterResources, info: PartitionInfo) -> bytes:
+    return b"".join(_replicas_pieces(resources, info, info.replicas))
 
 
-def _replicas_answer(asked: Asked, **path: str) -> Built | None:
-    def body(resources: ClusterResources, info: PartitionInfo) -> bytes:
-        url = f"{resources.partition_url(info.topic, info.partition)}/replicas"
-        items = (resources.replica(info, node.id) for node in info.replicas)
-        return _joined("KafkaReplicaList", url, items)
-
-    return _of_partition(asked, **path, make=body)
-
-
-def _replica_answer(asked: Asked, broker_id: str, **path: str) -> Built | None:
+def _replica_body(resources: ClusterResources, info: PartitionInfo, broker_id: str) -> bytes | None:
     number = plain_number(broker_id)
-
-    def body(resources: ClusterResources, info: PartitionInfo) -> bytes | None:
-        if number is None or number not in {node.id for node in info.replicas}:
-            return None
-        return resource_body(resources.replica(info, number))
-
-    return _of_partition(asked, **path, make=body)
+    if number is None or number not in {node.id for node in info.replicas}:
+        return None
+    return resource_body(resources.replica(info, number))
 
 
 _BUILDS: Final[Mapping[str, Build]] = {
     _CLUSTERS: _clusters_answer,
-    _CLUSTER: _cluster_answer,
-    f"{_CLUSTER}/brokers": _brokers_answer,
-    f"{_CLUSTER}/brokers/{{broker_id}}": _broker_answer,
-    _TOPIC: _topic_answer,
-    f"{_TOPIC}/partitions": _partitions_answer,
-    _PARTITION: _partition_answer,
-    f"{_PARTITION}/replicas": _replicas_answer,
-    f"{_PARTITION}/replicas/{{broker_id}}": _replica_answer,
+    _CLUSTER: _of_cluster(_cluster_answer),
+    _BROKERS: _of_cluster(_brokers_answer),
+    _BROKER: _of_cluster(_broker_answer),
+    _TOPIC: _of_cluster(_topic_answer),
+    _PARTITIONS: _of_cluster(_partitions_answer),
+    _PARTITION: _of_partition(_partition_body),
+    _REPLICAS: _of_partition(_replicas_body),
+    _REPLICA: _of_partition(_replica_body),
 }
-
-
-def _joined(kind: str, url: str, items: Iterable[Resource]) -> bytes:
-    return b"".join(collection_pieces(kind, url, items))
 
 
 def _brokers_pieces(
@@ -487,6 +433,14 @@ def _partitions_pieces(
     items = (resources.partition(info) for info in found if info is not None)
     url = f"{resources.topic_url(table.name)}/partitions"
     return collection_pieces("KafkaPartitionList", url, items, next_query)
+
+
+def _replicas_pieces(
+    resources: ClusterResources, info: PartitionInfo, nodes: Iterable[Node], next_query: str | None = None
+) -> Iterator[bytes]:
+    items = (resources.replica(info, node.id) for node in nodes)
+    url = f"{resources.partition_url(info.topic, info.partition)}/replicas"
+    return collection_pieces("KafkaReplicaList", url, items, next_query)
 
 
 def _number(digits: str) -> int | None:

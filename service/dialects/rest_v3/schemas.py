@@ -51,7 +51,7 @@ class ItemMetadata(_Shape):
 
 class ListMetadata(_Shape):
     self: str
-    next: None = Field(description="There is never a next page.")
+    next: str | None = Field(description="The URL of the next page; null if there is none.")
 
 
 class ClusterData(_Shape):
