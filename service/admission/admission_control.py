@@ -300,8 +300,6 @@ class Permit:
 class DrainRate:
     """The bytes that were released in the last whole second and in the present one."""
 
-    _LONGEST_S: Final = 30
-
     def __init__(self) -> None:
         self._second = 0
         self._now = 0
@@ -319,8 +317,8 @@ class DrainRate:
         if too_many_bytes <= 0:
             return 1
         if not bytes_per_s:
-            return self._LONGEST_S
-        return min(max(math.ceil(too_many_bytes / bytes_per_s), 1), self._LONGEST_S)
+            return _LONGEST_S
+        return min(max(math.ceil(too_many_bytes / bytes_per_s), 1), _LONGEST_S)
 
     def _turn(self, now_ms: int) -> None:
         second = now_ms // 1000

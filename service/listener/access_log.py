@@ -28,9 +28,8 @@ from service.wire.asgi import (
     WatchedStatus,
 )
 from service.wire.trace_context import TRACE_CONTEXT, TraceContext, trace_context_of
+from service.wire.waiting import CALLER_GONE
 
-#: The status of a caller that left before it was answered, as nginx logs it.
-_CALLER_GONE: Final = 499
 _FAILED: Final = 500
 
 
@@ -46,7 +45,7 @@ class AccessLogged:
             await self._app(scope, receive, send)
             return
         began_s = self._now_s()
-        watched, unanswered = WatchedStatus(scope, send), _CALLER_GONE
+        watched, unanswered = WatchedStatus(scope, send), CALLER_GONE
         try:
             await self._app(scope, receive, watched.send)
         except Exception:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from service.admission.caller import ANYONE, Caller, caller_of
 from service.admission.failed_requests import FailedRequests
-from service.lookup.lookup_table import Entry, Form, LookupTable
+from service.lookup.lookup_table import Entry, LookupTable
 from service.lookup.lookups import Demands, Lookups
 from service.observe.http_metrics import TRACEPARENT, HttpMetrics, RouteCounters
 from service.wire.asgi import (
@@ -44,10 +44,6 @@ from service.wire.waiting import CALLER_GONE, MAX_WAIT_MS, CallerGoneError
 
 #: Matches what a single plain parameter does not contain.
 _ENCODED: Final = re.compile(rb"[&%+;#]|[^\x21-\x7e]")
-
-
-#: Values of Accept that are remembered: callers use a few.
-_MAX_ACCEPTED: Final = 64
 
 _PATH: Final = re.compile(rb"/v1/topics/(?P<topic>[\w.-]+)(?P<rest>|/partitions/\d{1,9}|/leader)")
 _BLOCK: Final = rb"max_block_ms=(?P<ms>\d{1,7})"
@@ -161,8 +157,6 @@ class FastLookups:
         self._metrics = metrics
         self._skipped = skipped
         self._counters_by_route: dict[tuple[str, int], RouteCounters] = {}
-        #: Values of Accept that were accepted.
-        self._accepted: set[tuple[Form, bytes]] = set()
 
     def answer(self, target: bytes, headers: HeaderPairs, peer: Peer, caller: Caller, write: Answer) -> bool:
         """Passes a GET's prepared answer to `write`. Returns False, having done nothing, without one."""
@@ -231,18 +225,9 @@ class FastLookups:
                 return None
             elif name == TRACEPARENT:
                 traceparent = value if traceparent is None else b""  # several count as none
-        if accept is not None and entry.form.accepts is not None and not self._accepts(entry.form, accept):
+        if accept is not None and entry.form.accepts is not None and not entry.form.accepts(accept):
             return None
         return status, entry, traceparent
-
-    def _accepts(self, form: Form, accept: bytes) -> bool:
-        if (form, accept) in self._accepted:
-            return True
-        assert form.accepts is not None
-        is_accepted = form.accepts(accept)
-        if is_accepted and len(self._accepted) < _MAX_ACCEPTED:
-            self._accepted.add((form, accept))
-        return is_accepted
 
     def _counters(self, route: str, status: int) -> RouteCounters:
         route_counters = self._counters_by_route.get((route, status))

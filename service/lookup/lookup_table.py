@@ -497,7 +497,7 @@ def of_partition(
     asked: Asked,
     topic: str,
     partition: str,
-    make: Callable[[TopicTable, int, Mapping[int, Node]], bytes | None],
+    make: _MakePartition,
 ) -> Built | None:
     """Returns the body that `make` returns for a partition of a known topic."""
     table, number = asked.cache.topics.get(topic), plain_number(partition)

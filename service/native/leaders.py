@@ -27,7 +27,7 @@ from service.base.producer_protocol import Producer
 from service.lookup.answers import leader_json
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import Lookups
-from service.native.schemas import LOOKUPS_BODY, LeadersAnswer, LookupQuery
+from service.native.schemas import LOOKUPS_BODY, MAX_LOOKUPS, LeadersAnswer, LookupQuery
 from service.observe.http_metrics import HttpMetrics, RouteCounters
 from service.produce.body_threads import BodyThreads, is_light
 from service.wire.asgi import (
@@ -62,8 +62,6 @@ _BODY = {"requestBody": {"required": True, "content": {"application/json": {"sch
 ROUTE: Final = "/v1/leaders"
 _PATH: Final = ROUTE.encode()
 
-#: More would delay other callers' look-ups.
-MAX_LOOKUPS: Final = 1_000
 MAX_BODY_BYTES: Final = SEARCHED_BYTES
 
 

@@ -45,6 +45,14 @@ _SPOOLED: Final = {
     "last_sequence": 18,
     "status": "/v1/status",
 }
+_FEW_REPLICAS: Final = {
+    "kafka_error": "NOT_ENOUGH_REPLICAS",
+    "node": 2,
+    "attempts": 213,
+    "since_ms": 29_870,
+    "detail": "Messages are rejected since there are fewer in-sync replicas than required.",
+}
+_LATE_DETAIL: Final = "Records for topic orders were not acknowledged within 30000 ms."
 _OFFSETS: Final = {"beginning_offset": 0, "end_offset": 8}
 _TIMES: Final = {"count": 1200, "p50_ms": 4, "p99_ms": 21, "max_ms": 38}
 _IDLE: Final = {"batches": 0, "records": 0, "partitions": 0, "oldest_ms": None, "cause": None}
@@ -165,18 +173,12 @@ _STATUS: Final[dict[str, Any]] = {
             "topic": "orders",
             "type": "/problems/outcome-unknown",
             "status": 504,
-            "detail": "Records for topic orders were not acknowledged within 30000 ms.",
+            "detail": _LATE_DETAIL,
             "kafka_error": "REQUEST_TIMED_OUT",
             "written": "unknown",
             "phase": "delivery",
             "waited_ms": 30_000,
-            "cause": {
-                "kafka_error": "NOT_ENOUGH_REPLICAS",
-                "node": 2,
-                "attempts": 213,
-                "since_ms": 29_870,
-                "detail": "Messages are rejected since there are fewer in-sync replicas than required.",
-            },
+            "cause": _FEW_REPLICAS,
             "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
         }
     ],
@@ -385,18 +387,12 @@ _PROBLEMS: Final[Mapping[int, dict[str, Any]]] = {
     429: {"detail": "67108864 bytes are waiting already; try again", "retriable": True, "written": "no"},
     503: {"detail": "No broker answered.", **_LATE, "written": "no", "phase": "metadata", "waited_ms": 60000},
     504: {
-        "detail": "Records for topic orders were not acknowledged within 30000 ms.",
+        "detail": _LATE_DETAIL,
         **_LATE,
         "written": "unknown",
         "phase": "delivery",
         "waited_ms": 30_000,
-        "cause": {
-            "kafka_error": "NOT_ENOUGH_REPLICAS",
-            "node": 2,
-            "attempts": 213,
-            "since_ms": 29_870,
-            "detail": "Messages are rejected since there are fewer in-sync replicas than required.",
-        },
+        "cause": _FEW_REPLICAS,
     },
 }
 

@@ -117,5 +117,5 @@ class OperationRoutes:
             raise refused(503, f"{records} records were requeued, the others failed: {fault}", retriable=True)
         return of_json(msgspec.json.encode({"requeued": records}))
 
-    def _wait_ms(self, query: WaitQuery | RequeueQuery) -> int:
+    def _wait_ms(self, query: WaitQuery) -> int:
         return self._default_wait_ms if query.max_block_ms is None else query.max_block_ms

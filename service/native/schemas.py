@@ -6,7 +6,7 @@ keep both equal. Only the query models are used at run time.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
@@ -24,6 +24,10 @@ from service.wire.strict_json import MAX_INT32
 
 #: As in spool/dead_letters.py, which is not loaded without a spool. Unreadable entries can't be requeued.
 DeadLetterReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
+
+
+#: Look-ups of one POST /v1/leaders. More would delay those of other callers.
+MAX_LOOKUPS: Final = 1_000
 
 
 class RequeueQuery(WaitQuery):
@@ -226,7 +230,7 @@ LOOKUPS_BODY: dict[str, Any] = {
         "lookups": {
             "type": "array",
             "minItems": 1,
-            "maxItems": 1000,
+            "maxItems": MAX_LOOKUPS,
             "items": {
                 "title": "Lookup",
                 "type": "object",

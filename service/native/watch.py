@@ -14,7 +14,7 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from service.admission.caller import Caller, caller_of
 from service.lookup.lookups import NO_DEMANDS, Lookups
@@ -28,6 +28,7 @@ from service.wire.errors import refused
 from service.wire.media_type import JSON
 from service.wire.responses import of_chunks, problems
 from service.wire.schemas import FailedItem, Milliseconds, check_query, digits_only
+from service.wire.schemas import Query as QueryModel
 from service.wire.streaming import Outlet, StreamedAnswer, unless_gone
 from service.wire.waiting import MAX_WAIT_MS
 
@@ -42,19 +43,19 @@ MAX_TOPICS: Final = 1_000
 StatusMilliseconds = Annotated[int, Field(ge=MIN_STATUS_MS, le=MAX_WAIT_MS), BeforeValidator(digits_only)]
 
 
-_TOPICS: Final[Any] = Field(
-    None,
-    description="Topics, separated by commas; all that the sidecar knows if absent.",
-    examples=["orders,payments"],
-)
+class SnapshotQuery(QueryModel):
+    """What to describe."""
+
+    topics: str | None = Field(
+        None,
+        description="Topics, separated by commas; all that the sidecar knows if absent.",
+        examples=["orders,payments"],
+    )
 
 
-class WatchQuery(BaseModel):
+class WatchQuery(SnapshotQuery):
     """What to watch, and from where on."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    topics: str | None = _TOPICS
     last_event_id: str | None = Field(
         None, description="Continue after this id; the header Last-Event-ID takes precedence."
     )
@@ -68,14 +69,6 @@ class WatchQuery(BaseModel):
     max_block_ms: Milliseconds | None = Field(
         None, description="How long to wait for a change at most. `Accept: application/json` only."
     )
-
-
-class SnapshotQuery(BaseModel):
-    """What to describe."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    topics: str | None = _TOPICS
 
 
 class ChangesQuery(SnapshotQuery):

@@ -290,7 +290,6 @@ _OF_STATUS: Final[Mapping[int, Reason]] = {
     429: OVERLOADED,
     431: MALFORMED,
     501: MALFORMED,
-    503: UNAVAILABLE,
     504: UNKNOWN_OUTCOME,
     505: MALFORMED,
 }

@@ -122,14 +122,14 @@ class Ready(NamedTuple):
 def of_ready(request: Request, ready: Ready) -> Response:
     """A constant JSON answer, or 304 if the caller has it."""
     headers_304 = [(b"etag", ready.etag), CACHE_CONTROL]
-    if _holds(request, ready.etag):
+    if _holds(request.scope, ready.etag):
         return _plain(304, headers_304, b"")
     return _plain(200, [*_head(JSON, ready.body), *headers_304], ready.body)
 
 
 def of_prepared(request: Request, entry: Prepared) -> Response:
     """A prepared answer, or 304 if the caller has it."""
-    if _holds(request, entry.etag):
+    if _holds(request.scope, entry.etag):
         return _plain(304, entry.headers_304, b"")
     return of_chunks(entry.headers, entry.chunks)
 
@@ -138,7 +138,7 @@ def with_etag(scope: Scope, body: bytes, freshness: HeaderPairs) -> tuple[int, H
     """Returns status, headers and body of a newly built answer in one piece, or of a 304."""
     etag = etag_of(body)
     headers_304 = [(b"etag", etag), CACHE_CONTROL, *freshness]
-    if any(matches(value, etag) for value in header_values(scope, b"if-none-match")):
+    if _holds(scope, etag):
         return 304, headers_304, b""
     return 200, [*_head(JSON, body), *headers_304], body
 
@@ -146,7 +146,7 @@ def with_etag(scope: Scope, body: bytes, freshness: HeaderPairs) -> tuple[int, H
 def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
     """A newly built answer, or 304."""
     headers_304 = [(b"etag", body.etag), CACHE_CONTROL, *freshness]
-    if _holds(request, body.etag):
+    if _holds(request.scope, body.etag):
         return _plain(304, headers_304, b"")
     return of_chunks([*_head_of(media_type, body.length), *headers_304], body.chunks)
 
@@ -187,6 +187,5 @@ def _plain(status: int, headers: HeaderPairs, body: bytes) -> Response:
     return response
 
 
-def _holds(request: Request, etag: bytes) -> bool:
-    asked = (value for name, value in request.scope["headers"] if name == b"if-none-match")
-    return any(matches(value, etag) for value in asked)
+def _holds(scope: Scope, etag: bytes) -> bool:
+    return any(matches(value, etag) for value in header_values(scope, b"if-none-match"))

@@ -7,12 +7,13 @@ at once. Headers report the answer's freshness; with the ETag a caller can reval
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 from fastapi import Request, Response
 
-from client_core import Errors, MetadataCache, TopicTable
+from client_core import MetadataCache, TopicTable
 from service.admission.caller import caller_of
 from service.base.producer_protocol import Producer
 from service.dialects.rest_proxy import PartitionRefresh
@@ -153,9 +154,7 @@ class MetadataV2:
         cache = self._producer.cache
         topic = cache.topics.get(name)
         if topic is None:
-            missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-            gone = Problem(404, f"topic {name} no longer exists", kafka_error=missing.name, code=missing.code)
-            raise ProblemError(_of_look_up(gone))
+            raise ProblemError(_of_look_up(problem_of(self._lookups.missing(name, None))))
         topic.use.touched = True
         return cache, topic
 
@@ -179,6 +178,7 @@ class MetadataV2:
         return of_long(request, body, fresh, _TYPE)
 
 
+@lru_cache(maxsize=64)  # callers use a few
 def _is_accepted(accept: bytes) -> bool:
     try:
         check_accept(accept)

@@ -1,7 +1,7 @@
 """REST Proxy v2's routes with their OpenAPI descriptions, and its produce handler.
 
-`records.py` and `metadata.py` do the work. Everything else of v2 that reads or administers, such as consumers
-and partition offsets, is not served.
+`records.py` and `metadata.py` do the work. Everything else of v2 that reads or administers, such as
+consumers, is not served.
 
 Produce: `POST /topics/{topic}` and `POST /topics/{topic}/partitions/{partition}`.
 

@@ -18,7 +18,8 @@ from client_core import (
 )
 from client_core.errors import LeaderNotAvailableError, TopicAuthorizationError
 from service.lookup.fast_lookups import ParkedLookups
-from service.native.leaders import MAX_BODY_BYTES, MAX_LOOKUPS, LeaderLookup, parse_lookups
+from service.native.leaders import MAX_BODY_BYTES, LeaderLookup, parse_lookups
+from service.native.schemas import MAX_LOOKUPS
 from service.wire.asgi import respond_with
 from service.wire.strict_json import BodyError
 from tests.support.coroutine_tests import run, until

@@ -9,12 +9,20 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from service.dialects.rest_v3.schemas import (
+    BrokerDataList,
+    PartitionDataList,
+    ReplicaDataList,
+    TopicDataList,
+)
 from service.lookup.paging import DEFAULT_SIZE, MAX_SIZE
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pydantic import BaseModel
 
 V3 = "/v3/clusters/cluster"
 
@@ -147,6 +155,21 @@ def test_lists_of_v3_have_the_next_pages_link(web: HttpApp) -> None:
     assert len(followed(web, f"{V3}/topics/orders/partitions/0/replicas?page_size=1", "broker_id")) >= 1
     for path in ("topics", "topics/orders/partitions", "brokers"):
         assert web.get(f"{V3}/{path}").json()["metadata"]["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("brokers", BrokerDataList),
+        ("topics", TopicDataList),
+        ("topics/orders/partitions", PartitionDataList),
+        ("topics/orders/partitions/0/replicas", ReplicaDataList),
+    ],
+)
+def test_a_page_of_v3_has_the_described_shape(web: HttpApp, path: str, shape: type[BaseModel]) -> None:
+    document = web.get(f"{V3}/{path}?page_size=1").json()
+    assert document["metadata"]["next"] is not None
+    shape.model_validate(document)
 
 
 def test_a_token_of_another_list_is_refused_in_v3(web: HttpApp) -> None:
