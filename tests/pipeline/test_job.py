@@ -271,7 +271,9 @@ def test_a_table_that_fails_does_not_hide_those_that_a_killed_run_did_not_reach(
 
     store = open_store(spark, str(folder.out), PARQUET, to_write=True)
     for makes in (Refresh.silver, Refresh.missing_silver):
-        refresh = Refresh(spark, store, Progress(folder.said, lambda: 0.0, shows=False), kill, silver=(broken, *_SILVER))
+        refresh = Refresh(
+            spark, store, Progress(folder.said, lambda: 0.0, shows=False), kill, silver=(broken, *_SILVER)
+        )
         if makes is Refresh.silver:
             refresh.begins_anew()
         with pytest.raises(KeyboardInterrupt):
