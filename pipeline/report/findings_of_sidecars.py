@@ -66,7 +66,7 @@ def late(view: ClusterView) -> Iterator[Finding]:
         " refresh interval.",
         f"Its longest delay was {words.duration(worst['max_ms'])}, of"
         f" {words.counted(worst['observations'], 'new leader')} that the fleet saw.{never}"
-        + (f" All of them: {words.listed(reported, 6)}." if more else ""),
+        + (f" By sidecar: {words.listed(reported, 6)}." if more else ""),
         "Its process was delayed: a CPU limit that throttles it, a frozen or swapping host, no connection to"
         " any broker. Its /v1/status shows which. Meanwhile it sent records to brokers that no longer led.",
         "staleness",
@@ -160,7 +160,7 @@ def left_out(view: ClusterView) -> str:
         f" clocks are wrong: of {words.listed(names, 6)}. They date no leader and no shortage of replicas."
         " Their windows count, with corrected times; their delays only if the error is known to five seconds."
         + (
-            f" No other sidecar follows {words.counted(only_theirs, 'partition')}: no shortage is shown there."
+            f" No other sidecar follows {words.counted(only_theirs, 'partition')}: no shortage is shown."
             if only_theirs
             else ""
         )

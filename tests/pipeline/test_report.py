@@ -85,8 +85,8 @@ def test_each_trouble_has_its_sentence_and_the_worst_come_first(tmp_path: Path) 
         "Sidecars name different leaders for the same epoch of 1 partition.",
         "Broker 2 acknowledges slowly: for 12 of 12 topics its p99 is 4 times that of the other brokers or"
         " more, typically 8 times.",
-        "Sidecar billing-000 and 1 other did not refresh in time: the first saw 42 new leaders after more than"
-        " twice its refresh interval.",
+        "Sidecar billing-000 and 1 other did not refresh in time: the first saw 42 new leaders after more"
+        " than twice its refresh interval.",
         "1 sidecar has sent no event for more than three minutes: search-001.",
         "The clock of 1 sidecar is wrong: checkout-002 (1 min 30 s ahead).",
         "Events of 1 sidecar are missing; the most from billing-001: 19 % of its events.",
