@@ -88,6 +88,8 @@ class Refresh:
         self._rows: dict[str, int] = {}
         #: The tables that could not be made, and why.
         self.failed: dict[str, str] = {}
+        #: The tables that were not up to date before this run, and why, until it makes them.
+        self._lacking: dict[str, str] = {}
 
     def is_due(self) -> bool:
         """Returns whether silver and gold lack data of bronze, or are of another version."""
@@ -102,7 +104,8 @@ class Refresh:
         events are removed. If this run is killed, the next one does it.
         """
         self.begins()
-        self._folders.write_json(self._failed_mark, {table.name: _ANEW for table in self._silver})
+        self._lacking = {table.name: _ANEW for table in self._silver}
+        self._folders.write_json(self._failed_mark, self._lacking)
 
     def silver(self) -> None:
         """Makes every silver table from all of bronze."""
@@ -113,9 +116,9 @@ class Refresh:
         """Makes silver tables that batches can't be merged into from all of bronze: those that are missing,
         have the columns of another version, or failed and so lack a batch.
         """
-        failed = self._folders.read_json(self._failed_mark) or {}
+        self._lacking = self._folders.read_json(self._failed_mark) or {}
         for table in self._silver:
-            if table.name in failed or not self._is_mergeable(table):
+            if table.name in self._lacking or not self._is_mergeable(table):
                 self._make_silver(table)
 
     def merge_into_silver(self, events: DataFrame) -> None:
@@ -169,6 +172,7 @@ class Refresh:
         self.failed.pop(name, None)
         try:
             self._replace(name, rows())
+            self._lacking.pop(name, None)
         except _FAILURES as e:
             self._note(name, first_line(e))
 
@@ -177,7 +181,7 @@ class Refresh:
         if self.failed.get(name) != why:
             self.failed[name] = why
             self._progress.done(f"{name} failed: {why}")
-            self._folders.write_json(self._failed_mark, self.failed)
+            self._folders.write_json(self._failed_mark, self._lacking | self.failed)
 
     def _read(self, name: str) -> DataFrame:
         if name in self.failed:

@@ -144,7 +144,7 @@ def skewed(view: ClusterView) -> Iterator[Finding]:
             Grade.KNOW,
             f"Broker {row.broker} takes {words.share(row.load_share)} of the records and leads"
             f" {words.share(row.share)} of the partitions.",
-            f"{words.counted(row.records, 'record')}; with an even load it were"
+            f"{words.counted(row.records, 'record')}; with an even load it would be"
             f" {words.share(row.fair_share)}.",
             "It leads the partitions with most of the load. If keys are why, more partitions don't help:"
             " spread the keys, or move other leaders away from it.",

@@ -25,14 +25,14 @@ _LONGEST_REASON: Final = 300
 REASONS: Final = {
     "too_long": "longer than 256 KiB: no sidecar writes such lines, so look who else writes to this place",
     "invalid_utf8": "not UTF-8: bytes were lost or changed on the way",
-    "not_json": "no JSON: most often half a line, of a file that was copied while it was written",
+    "not_json": "not JSON: most often half a line, because a file was copied while it was written",
     "not_an_object": "JSON, but no object: something else than a sidecar writes there",
     "no_version": "without a version: something else than a sidecar writes there",
     "unknown_version": "of a version unknown to this pipeline: update the pipeline before the sidecars",
     "wrong_type": "with a field of the wrong type: something else than a sidecar writes there",
     "unknown_type": "of a type unknown to this pipeline: update the pipeline before the sidecars",
     "missing_field": "without a field that every sidecar writes: something cuts fields out on the way",
-    "bad_time": "with a time that is none",
+    "bad_time": "with an invalid time",
     "clock_ahead": "from more than an hour ahead: the clock of that sidecar's host is wrong",
     "too_old": "from before 2020: the clock of that sidecar's host is not set",
     "out_of_range": "with a value that no sidecar writes, as partition -7: see who else writes to this place",
@@ -56,37 +56,38 @@ def late(view: ClusterView) -> Iterator[Finding]:
         f"{words.name(row.sidecar_id)} ({words.count(row.beyond_twice_the_interval)})"
         for row in trusted.itertuples()
     ]
-    never = f" {words.count(worst['censored'])} of them it never saw." if worst["censored"] else ""
+    never = f" It never saw {words.count(worst['censored'])} of them." if worst["censored"] else ""
     yield Finding(
         Grade.SOON,
         f"Sidecar {words.name(worst['sidecar_id'])}"
         + (f" and {words.counted(more, 'other')}" if more else "")
-        + " did not refresh in time:"
-        f" {words.counted(worst['beyond_twice_the_interval'], 'new leader')} took it more than twice its"
+        + " did not refresh in time: the first saw"
+        f" {words.counted(worst['beyond_twice_the_interval'], 'new leader')} after more than twice its"
         " refresh interval.",
-        f"Of {words.counted(worst['observations'], 'new leader')} that the fleet saw, the last after"
-        f" {words.duration(worst['max_ms'])}.{never}"
-        + (f" All of them: {words.listed(reported, 6)}." if more else ""),
-        "Its process was held up: a CPU limit that throttles it, a frozen or swapping host, no way to any"
-        " broker. Its /v1/status says which; services on it produced to brokers that no longer lead.",
+        f"Its longest delay was {words.duration(worst['max_ms'])}, of"
+        f" {words.counted(worst['observations'], 'new leader')} that the fleet saw.{never}"
+        + (f" By sidecar: {words.listed(reported, 6)}." if more else ""),
+        "Its process was delayed: a CPU limit that throttles it, a frozen or swapping host, no connection to"
+        " any broker. Its /v1/status shows which. Meanwhile it sent records to brokers that no longer led.",
         "staleness",
     )
 
 
 def silent(view: ClusterView) -> Iterator[Finding]:
-    """Finds sidecars that stopped without a last heartbeat."""
+    """Finds sidecars without recent events, also those that were stopped on purpose."""
     gone = view.quality[view.quality["is_silent"]].sort_values(["last_event", "sidecar_id"])
     if gone.empty:
         return
     names = [words.name(sidecar_id) for sidecar_id in gone["sidecar_id"].unique()]
     yield Finding(
         Grade.SOON,
-        f"{words.counted(len(names), 'sidecar has', 'sidecars have')} said nothing for more than three"
-        f" minutes, without a goodbye: {words.listed(names)}.",
-        f"The first since {words.moment(gone.iloc[0]['last_event'])}; the fleet was last heard of at"
+        f"{words.counted(len(names), 'sidecar has', 'sidecars have')} sent no event for more than three"
+        f" minutes: {words.listed(names)}.",
+        f"The first since {words.moment(gone.iloc[0]['last_event'])}; the last event of the fleet was at"
         f" {words.moment(view.until)}.",
-        "See whether the process is still there: it was killed (out of memory, node lost), or its events"
-        " don't get out (a full disk, no broker takes them). What they saw since is missing below.",
+        "If it was not stopped on purpose, see whether the process still runs: it was killed (out of memory,"
+        " node lost), or its events don't get out (a full disk, no broker takes them). This report lacks"
+        " everything that it saw since.",
         "quality",
     )
 
@@ -104,10 +105,10 @@ def lossy(view: ClusterView) -> Iterator[Finding]:
     dropped, missing = sums["dropped_reported"][worst], sums["missing"][worst]
     yield Finding(
         Grade.SOON if lost.iloc[0] >= 10 * _MISSING else Grade.KNOW,
-        f"Events of {words.counted(len(lost), 'sidecar')} are missing, of {words.name(worst)} most:"
-        f" {words.share(lost.iloc[0])}.",
-        f"{words.count(missing)} of its numbers never came; {words.count(min(dropped, missing))} of them it"
-        " dropped itself, as its queue was full.",
+        f"Events of {words.counted(len(lost), 'sidecar')} are missing; the most from {words.name(worst)}:"
+        f" {words.share(lost.iloc[0])} of its events.",
+        f"{words.count(missing)} of its events never arrived. It dropped"
+        f" {words.count(min(dropped, missing))} of them itself, because its queue was full.",
         "Dropped by the sidecar: its sink is too slow or was away, so give the queue more room or repair the"
         " sink. Lost on the way: see who ships the files, and whether the topic keeps records long enough.",
         "quality",
@@ -128,10 +129,10 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
         yield Finding(
             Grade.NOW,
             f"Clocks can't be judged: {words.counted(len(wrong), 'sidecar differs', 'sidecars differ')} from"
-            " the middle of the fleet, half of those that can be compared or more:"
+            " the others, which is half or more of those that can be compared:"
             f" {words.listed(reported)}.",
             "Events do not show which half is right. So no sidecar is left out: first sights, shortages of"
-            " replicas, delays and advice may be made up by clocks.",
+            " replicas, delays and advice may be wrong.",
             "Have all hosts keep time (NTP, chrony), and don't act on times in this report before that.",
             "quality",
         )
@@ -157,10 +158,9 @@ def left_out(view: ClusterView) -> str:
     return (
         f"{words.counted(len(boots), 'boot')} of {words.counted(len(view.quality), 'boot')} left out, as the"
         f" clocks are wrong: of {words.listed(names, 6)}. They date no leader and no shortage of replicas."
-        " Their delays and windows count, with corrected times, where the error is known well enough."
+        " Their windows count, with corrected times; their delays only if the error is known to five seconds."
         + (
-            f" {words.counted(only_theirs, 'partition')} no other sidecar follows: no shortage is shown for"
-            " these."
+            f" No other sidecar follows {words.counted(only_theirs, 'partition')}: no shortage is shown."
             if only_theirs
             else ""
         )

@@ -196,7 +196,7 @@ def section(view: ClusterView, prefix: str) -> Section:
     title = "Incidents"
     how = (
         "In order of time, as sidecars saw them. Times of one broker, partition or topic that are less than"
-        " ten minutes apart are one incident. An arrow: not over when last heard of."
+        " ten minutes apart are one incident. An arrow: not over at the last event."
     )
     if view.incidents.empty:
         return Section("incidents", title, how, nothing("There was none."))

@@ -104,7 +104,7 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
 def _why_nothing(gold: Gold, cluster: str | None) -> str:
     known = [view.cluster_id for view in views_of(gold)]
     if cluster is not None and known:
-        return f"No sidecar reported a cluster {words.name(cluster)}: known: {words.listed(known, 5)}."
+        return f"No sidecar reported the cluster {words.name(cluster)}. Known: {words.listed(known, 5)}."
     return "No sidecar has reported a cluster yet: let `pilotfish-pipeline run` read some events first."
 
 

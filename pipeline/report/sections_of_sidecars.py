@@ -49,8 +49,8 @@ def staleness(view: ClusterView, prefix: str) -> Section:
     title = "How fast changes reach the sidecars"
     how = (
         "For each new leader epoch and each sidecar that knew the partition: the time from the fleet's"
-        " first sight to its own. Hatched are those that had not seen it when they were last heard of:"
-        " they count as still waiting, or the slowest would make the numbers look better."
+        " first sight to its own. Hatched: sidecars that had not seen it by their last event."
+        " They count as still waiting, or the slowest would make the numbers look better."
     )
     if view.staleness.observations == 0:
         return Section("staleness", title, how, _nothing_to_wait_for())
@@ -107,7 +107,7 @@ def _summary(caption: str, head: str, name: str, frame: pd.DataFrame) -> Markup:
             int(row.censored),
             int(row.beyond_twice_the_interval),
             *(
-                "beyond all seen" if pd.isna(at) else words.duration(at)
+                "unknown" if pd.isna(at) else words.duration(at)
                 for at in (row.p50_ms, row.p95_ms, row.p99_ms)
             ),
             "" if pd.isna(row.max_ms) else words.duration(row.max_ms),
@@ -141,16 +141,15 @@ def quality(view: ClusterView) -> Section:
         paragraph(
             f"{words.counted(len(boots), 'boot')} of"
             f" {words.counted(boots['sidecar_id'].nunique(), 'sidecar')}; {words.counted(len(bad), 'boot')}"
-            f" with something to say about. {words.counted(missed, 'epoch')} no sidecar saw;"
-            f" {words.counted(suspects, 'epoch was', 'epochs were')} first seen before the one that came"
-            " before."
+            f" with problems. No sidecar saw {words.counted(missed, 'epoch')};"
+            f" {words.counted(suspects, 'epoch has', 'epochs have')} a doubtful time."
         )
     ]
     if len(bad):
         heads = (
             "Sidecar",
             "Service",
-            "Last heard of",
+            "Last event",
             "Events",
             "Missing",
             "Dropped by itself",
@@ -170,7 +169,7 @@ def quality(view: ClusterView) -> Section:
             )
             for row in bad.head(_MOST).itertuples()
         ]
-        reported.append(table("Sidecars with something to say about", heads, rows))
+        reported.append(table("Boots with problems", heads, rows))
         if len(bad) > _MOST:
             reported.append(paragraph(f"And {words.counted(len(bad) - _MOST, 'more boot')}.", class_="rest"))
     return Section("quality", title, how, together(reported))

@@ -1,4 +1,4 @@
-"""Concludes what is wrong from scrapes, alerts and /v1/status alone, by the steps of docs/alerts.md.
+"""Concludes what is wrong from scrapes and alerts alone, by the steps of docs/alerts.md.
 
 It knows neither the faults nor the brokers. `diagnose` gets the scrapes of some minutes, the oldest first.
 Pure.
@@ -6,7 +6,7 @@ Pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
@@ -60,9 +60,7 @@ def _sum(scrape: Scrape, name: str, wanted: Mapping[str, str]) -> float | None:
     return sum(found) if found else None
 
 
-def diagnose(
-    scrapes: Sequence[Scrape], alerts: Set[tuple[str, str]], status: Mapping[str, Any], now_s: float
-) -> set[str]:
+def diagnose(scrapes: Sequence[Scrape], alerts: Set[tuple[str, str]], now_s: float) -> set[str]:
     """Returns the conclusions; none if nothing is wrong. `now_s` is the time of certificates."""
     window, names = _Window(scrapes), {name for name, _ in alerts}
     found = set[str]()
@@ -77,7 +75,7 @@ def diagnose(
         return found | {f"there is no metadata: {_top_reason(window)}"}
     if (window.now("pilotfish_brokers_unreachable_seconds") or 0) > 30:
         return found | {f"no broker can be reached: {_top_reason(window)}"}
-    found |= _of_brokers(window, status)
+    found |= _of_brokers(window)
     found |= _of_records(window, found)
     if "LeaderlessPartitions" in names:
         found = (found - {"LEADER_NOT_AVAILABLE"}) | {"partitions have no leader"}
@@ -98,7 +96,7 @@ def diagnose(
     return found
 
 
-def _of_brokers(window: _Window, status: Mapping[str, Any]) -> set[str]:
+def _of_brokers(window: _Window) -> set[str]:
     found = set[str]()
     brokers = window.values_of("broker", "pilotfish_broker_connection_state")
     silent = set[str]()
@@ -119,12 +117,7 @@ def _of_brokers(window: _Window, status: Mapping[str, Any]) -> set[str]:
             found.add(f"broker {broker} can't be reached: {worst}")
         elif refused.get("closed", 0) > _OFTEN_ENDED:
             found.add(f"connections to broker {broker} end often: closed")
-    known = [broker for broker in brokers if broker.isdecimal()]
-    if known and silent >= set(known):
-        found.add("all brokers do not answer")
-    else:
-        found |= {f"broker {broker} does not answer" for broker in silent}
-    return found
+    return found | {f"broker {broker} does not answer" for broker in silent}
 
 
 def _of_records(window: _Window, found: Set[str]) -> set[str]:

@@ -47,7 +47,8 @@ def usual_load(watched: Watched, second: int) -> None:
 class Planted:
     """One case. `plant` begins it and `heal` ends it; `since_start`: planted before the sidecar's start.
 
-    `found` is the conclusion. `alert` fires within three minutes, or later if `is_late`; None: there is none.
+    `found` is the conclusion. `alert` fires within three minutes, or later if `is_late` (ProduceErrors waits
+    for delivery.timeout.ms and five minutes; rules_test.yaml has that); None: there is none.
     """
 
     name: str
@@ -247,7 +248,6 @@ _BY_BROKER: Final = "Produce requests by broker, p99"
 _STATES: Final = "Connections by state"
 _ENDED: Final = "Connections that ended"
 _GIVEN_UP: Final = "Records given up and sent again"
-#: ProduceErrors is late: it waits for delivery.timeout.ms and for five minutes.
 
 
 def _refusing(error: Errors, words: str | None = None) -> Planted:

@@ -1,4 +1,4 @@
-"""Planted faults are found from scrapes, alerts and the status alone, within three minutes.
+"""Planted faults are found from scrapes and alerts alone, within three minutes; the status shows them too.
 
 `diagnosis.py` does not know which fault was planted (`planted.py`), if any. All sidecars of a test are in one
 Prometheus.
@@ -40,12 +40,11 @@ class Played:
 
     def __init__(self, watched: Watched) -> None:
         self.at_hand: Sequence[Scrape] = list(watched.scrapes)
-        self.status = watched.status
-        self.said = " ".join(finding["detail"] for finding in self.status["slow"])
+        self.said = " ".join(finding["detail"] for finding in watched.status["slow"])
         self.scrapes = watched.scrapes
 
     def found(self, alerts: Mapping[int, set[tuple[str, str]]]) -> set[str]:
-        return diagnose(self.at_hand[-_WINDOW:], alerts.get(FOUND_S, set()), self.status, FOUND_S)
+        return diagnose(self.at_hand[-_WINDOW:], alerts.get(FOUND_S, set()), FOUND_S)
 
 
 async def _play(*cases: Planted) -> Played:

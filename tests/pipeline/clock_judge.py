@@ -1,6 +1,6 @@
 """Judges the tables of fleets whose clocks are wrong (skewed_fleet.py) against the truth.
 
-    python -m tests.pipeline.clock_judge [SEEDS]     a table of all gold tables that have times
+    python -m tests.pipeline.clock_judge [SEEDS [FIRST]]     a table of all gold tables that have times
 
 Beside them are the same fleets by clocks that are right: nothing is won by saying little. A stated time may
 be off by SLACK_S, as clocks that differ by less count as right.
@@ -274,9 +274,9 @@ def _share(part: float, whole: float) -> str:
     return f"{part / whole:.2%}" if whole else "-"
 
 
-def main(seeds: int = 100) -> None:
+def main(seeds: int = 100, first: int = 1) -> None:
     with tempfile.TemporaryDirectory() as scratch, spark_of_the_session(Path(scratch)) as spark:
-        for line in judge(spark, range(1, seeds + 1)).lines():
+        for line in judge(spark, range(first, first + seeds)).lines():
             print(line, flush=True)
 
 

@@ -368,7 +368,8 @@ class Oracle:
             if s.boot == boot
         ]
         (began, _), _, is_believed = self._sight(reported)
-        if boot in self._left_out and (self._judged[boot]["clock_shift_error_ms"] or 9_999) > 5_000:
+        error_ms = self._judged[boot]["clock_shift_error_ms"]
+        if boot in self._left_out and (error_ms is None or error_ms > 5_000):
             return None
         lower = [s for s in own if s.epoch < epoch]
         reached_at = min((s.at for s in own if s.epoch >= epoch), default=None)

@@ -123,7 +123,9 @@ def test_a_forgotten_sidecar_and_event_are_in_no_table(spark: SparkSession, tmp_
     assert kept_tables(tmp_path / "out") == after
 
 
-def test_delta_forgets_by_the_same_command(spark: SparkSession, tmp_path: Path) -> None:
+def test_forgetting_in_a_folder_without_tables_is_refused_for_delta_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     refused = CliRunner().invoke(
         main, ["forget", "--out", str(tmp_path), "--store", DELTA, "--sidecar", "a", "--dry-run"]
     )

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from pipeline.job import Job, JobError, ReadingEndedError
 from pipeline.progress import Progress
+from pipeline.refresh import Refresh
 from pipeline.silver.silver_table import Merge, SilverTable
 from pipeline.sources import FilesSource
 from pipeline.stores.folders import FAILED
@@ -255,3 +256,26 @@ def test_a_failure_of_a_source_is_reported_in_one_line(folder: _Folder) -> None:
     assert "Reading the lost disk ended: " in str(lost.value)
     assert "input/output error" in str(lost.value)
     assert lost.value.exit_code == 1
+
+
+def test_a_table_that_fails_does_not_hide_those_that_a_killed_run_did_not_reach(
+    spark: SparkSession, folder: _Folder
+) -> None:
+    folder.add("a", _event("a", 1))
+    folder.run()
+    broken = SilverTable("silver_broken", ("x",), lambda e: e.select("no_such_column"), {})
+
+    def kill(point: str) -> None:
+        if point == _BOOTS.name:
+            raise KeyboardInterrupt
+
+    store = open_store(spark, str(folder.out), PARQUET, to_write=True)
+    for makes in (Refresh.silver, Refresh.missing_silver):
+        refresh = Refresh(
+            spark, store, Progress(folder.said, lambda: 0.0, shows=False), kill, silver=(broken, *_SILVER)
+        )
+        if makes is Refresh.silver:
+            refresh.begins_anew()
+        with pytest.raises(KeyboardInterrupt):
+            makes(refresh)
+        assert {broken.name, _ENDS.name} <= json.loads((folder.out / FAILED).read_text()).keys()

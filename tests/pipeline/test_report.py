@@ -85,11 +85,11 @@ def test_each_trouble_has_its_sentence_and_the_worst_come_first(tmp_path: Path) 
         "Sidecars name different leaders for the same epoch of 1 partition.",
         "Broker 2 acknowledges slowly: for 12 of 12 topics its p99 is 4 times that of the other brokers or"
         " more, typically 8 times.",
-        "Sidecar billing-000 and 1 other did not refresh in time: 42 new leaders took it more than twice its"
-        " refresh interval.",
-        "1 sidecar has said nothing for more than three minutes, without a goodbye: search-001.",
+        "Sidecar billing-000 and 1 other did not refresh in time: the first saw 42 new leaders after more"
+        " than twice its refresh interval.",
+        "1 sidecar has sent no event for more than three minutes: search-001.",
         "The clock of 1 sidecar is wrong: checkout-002 (1 min 30 s ahead).",
-        "Events of 1 sidecar are missing, of billing-001 most: 19 %.",
+        "Events of 1 sidecar are missing; the most from billing-001: 19 % of its events.",
         "Broker 2 leads 25 % of the partitions; 17 % would be fair.",
         "Broker 1 takes 37 % of the records and leads 21 % of the partitions.",
         "orders is 85 % of all records.",
@@ -186,7 +186,7 @@ def test_clocks_of_which_half_differ_cannot_be_judged_and_that_comes_first(tmp_p
     for row in gold[tables.GOLD_DATA_QUALITY][:5]:
         row.update(is_clock_suspect=True, clock_offset_ms=900_000)
     (sentence,) = sentences(tmp_path, gold)
-    assert sentence.startswith("Clocks can't be judged: 5 sidecars differ from the middle of the fleet")
+    assert sentence.startswith("Clocks can't be judged: 5 sidecars differ from the others")
 
 
 def living(gold: Gold) -> Gold:
@@ -304,7 +304,7 @@ def test_several_clusters_are_distinguished_and_one_can_be_chosen(tmp_path: Path
     assert both.index(f"Cluster {CLUSTER}") < both.index("Cluster second")
     one = Outcome(page_of(tmp_path, gold, "second")).text
     assert CLUSTER not in one
-    with pytest.raises(StoreError, match=r"No sidecar reported a cluster third: known: \S+ and second\."):
+    with pytest.raises(StoreError, match=r"No sidecar reported the cluster third\. Known: \S+ and second\."):
         page_of(tmp_path, gold, "third")
 
 
