@@ -37,9 +37,12 @@ class Trial(NamedTuple):
 class _Child:
     """A fork that runs tests, and says in shared memory which one it is at."""
 
-    def __init__(self, run: Callable[[Callable[[int], None]], bool], timeout_s: float) -> None:
+    def __init__(
+        self, run: Callable[[Callable[[int], None]], bool], timeout_s: float, clock: Callable[[], float]
+    ) -> None:
         self._at = mmap.mmap(-1, mmap.PAGESIZE)
-        self._deadline_s = time.monotonic() + timeout_s
+        self._clock = clock
+        self._deadline_s = clock() + timeout_s
         #: Whether it was killed because its time was over.
         self.is_late = False
         self._pid = os.fork()
@@ -64,7 +67,7 @@ class _Child:
     def ended(self) -> bool | None:
         """Whether all its tests passed; None while it runs. One that takes too long has not passed."""
         pid, status = os.waitpid(self._pid, os.WNOHANG)
-        if not pid and time.monotonic() < self._deadline_s:
+        if not pid and self._clock() < self._deadline_s:
             return None
         self.kill(is_reaped=bool(pid))
         self.is_late = not pid
@@ -72,6 +75,8 @@ class _Child:
 
     def kill(self, *, is_reaped: bool = False) -> None:
         """Ends it, and all that it has started."""
+        if not is_reaped:
+            os.kill(self._pid, signal.SIGKILL)  # it may not lead a group yet
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)
         if not is_reaped:
@@ -92,6 +97,7 @@ def try_trials(
     *,
     processes: int,
     timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Tries all; `say` gets each trial, and `found` or `alive`."""
     waiting = list(trials)
@@ -101,7 +107,7 @@ def try_trials(
 
     def start(trial: Trial, tests: Sequence[str], *, is_planted: bool) -> None:
         planted = trial if is_planted else None
-        child = _Child(lambda note: run(planted, tests, note), timeout_s)
+        child = _Child(lambda note: run(planted, tests, note), timeout_s, clock)
         running.append(_Running(trial, tests, child, is_planted))
 
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import tomllib
 from pathlib import Path
@@ -127,12 +129,44 @@ def test_tests_that_take_long_together_do_not_find_a_fault() -> None:
     """The first fork never ends, the one that goes on with its second test does."""
     trial = Trial(Mutant("a.py", 1, 0, 0, "", "", ""), ["quick", "next"])
     results: list[str] = []
+    reading, writing = os.pipe()
 
     def run(_planted: Trial | None, tests: Sequence[str], note: Callable[[int], None]) -> bool:
         if len(tests) > 1:
             note(1)
+            os.write(writing, b".")
             signal.pause()
         return True
 
-    try_trials([trial], run, lambda _trial, result: results.append(result), processes=1, timeout_s=0.1)
+    def clock() -> float:
+        """The time is over as soon as the first fork is at its second test, and not a second time."""
+        return float(bool(select.select([reading], [], [], 0)[0]))
+
+    try_trials(
+        [trial], run, lambda _, result: results.append(result), processes=1, timeout_s=0.5, clock=clock
+    )
+    os.close(reading)
+    os.close(writing)
     assert results == ["alive"]
+
+
+def test_a_fork_that_leads_no_group_yet_is_ended() -> None:
+    """Its time is over before it ran at all."""
+    trial = Trial(Mutant("a.py", 1, 0, 0, "", "", ""), ["quick"])
+    results: list[str] = []
+
+    def run(planted: Trial | None, _tests: Sequence[str], _note: Callable[[int], None]) -> bool:
+        if planted:
+            signal.pause()
+        return True
+
+    seconds = iter((0.0, 1.0))
+    try_trials(
+        [trial],
+        run,
+        lambda _, result: results.append(result),
+        processes=1,
+        timeout_s=0.5,
+        clock=lambda: next(seconds, 1.0),
+    )
+    assert results == ["found"]
