@@ -64,19 +64,22 @@ class Garbage:
         self._collected_s = loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._thresholds = gc.get_threshold()
+        self._was_frozen = False
 
     def begin(self) -> None:
         """Freezes the objects made so far, and takes full collections over."""
+        self._was_frozen = gc.get_freeze_count() > 0
         gc.freeze()
         gc.set_threshold(_YOUNG, _OLDER, _NEVER)
         self._look_later()
 
     def end(self) -> None:
-        """Restores the interpreter's own collections."""
+        """Restores the interpreter's own collections. What the application froze itself stays frozen."""
         if self._timer is not None:
             self._timer.cancel()
         gc.set_threshold(*self._thresholds)
-        gc.unfreeze()
+        if not self._was_frozen:
+            gc.unfreeze()
 
     def look(self) -> None:
         """Collects if few requests wait or it is overdue; schedules the next check."""

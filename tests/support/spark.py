@@ -26,6 +26,8 @@ _SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.default.parallelism": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 

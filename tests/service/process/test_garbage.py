@@ -103,6 +103,14 @@ def test_at_the_end_the_interpreter_has_its_own_ways_again() -> None:
     assert gc.get_freeze_count() == 0
 
 
+def test_what_an_application_has_frozen_itself_stays_frozen() -> None:
+    gc.freeze()
+    rig = Rig()
+    rig.garbage.begin()
+    rig.garbage.end()
+    assert gc.get_freeze_count() > 1_000
+
+
 _LARGE_BLOCKS: Final = """
 import sys
 from service.process.garbage import map_large_blocks
