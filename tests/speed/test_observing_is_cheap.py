@@ -22,7 +22,7 @@ from tests.speed.asgi_call import JSON, TRACEPARENT, Call
 from tests.speed.counted_calls import calls_of
 from tests.support.counted_work import CountedLocks, kept_blocks, python_calls
 from tests.support.event_log_rig import EventLogRig, finished
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.producer_rig import ProducerRig
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ FUNCTIONS_A_BATCH: Final = 2
 
 def calls_of_produce(*headers: tuple[bytes, bytes], records: int = 1, **settings: Any) -> Calls:
     """What a produce calls, by a request that is not the first."""
-    web = HttpApp(**settings)
+    web = NativeApp(**settings)
     web.producer.set_topics({"orders": 3})
     body = json.dumps({"records": [{"value": n} for n in range(records)]}).encode()
     call = Call(web.app, "/v1/topics/orders/records", JSON, *headers, body=body)

@@ -91,3 +91,10 @@ class HttpApp:
                 return await asked
 
         return run(once())
+
+
+class NativeApp(HttpApp):
+    """The native API alone. Most of the time of a small test would go into the routes of the dialects."""
+
+    def __init__(self, *, kafka: dict[str, str] | None = None, **settings: Any) -> None:
+        super().__init__(kafka=kafka, dialects=(), **settings)

@@ -1,7 +1,7 @@
 """A tokens file that tests write, and the headers of its callers.
 
     tokens = TokensFile(tmp_path, billing={"read": ["orders*"]})
-    web = HttpApp(tokens_file=tokens.setting)
+    web = NativeApp(tokens_file=tokens.setting)
     web.get("/v1/topics/orders", headers=tokens.of("billing"))
 
 The token of a caller is its name with letters behind it, so that tests can say who calls; real ones are

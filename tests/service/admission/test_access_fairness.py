@@ -13,7 +13,7 @@ from service.admission.caller import ALL_TOPICS, ANYONE, Caller
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.errors import ProblemError
 from tests.support.coroutine_tests import until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.mock_clock import MockClock
 from tests.support.tokens import TokensFile
 
@@ -248,7 +248,7 @@ async def produce(client: httpx.AsyncClient, headers: dict[str, str], body_bytes
 
 
 async def test_a_caller_who_fills_its_share_leaves_the_others_served(tokens: TokensFile) -> None:
-    web = HttpApp(dialects=(), tokens_file=tokens.setting, max_waiting_bytes=100_000)
+    web = NativeApp(tokens_file=tokens.setting, max_waiting_bytes=100_000)
     web.producer.set_topics({"orders": 3})
     web.producer.holds_records = True
     async with web.client() as client:
@@ -272,7 +272,7 @@ async def test_a_caller_who_fills_its_share_leaves_the_others_served(tokens: Tok
 
 
 async def test_look_ups_that_wait_are_shared_as_well(tokens: TokensFile) -> None:
-    web = HttpApp(dialects=(), tokens_file=tokens.setting, max_waiting_requests=10)
+    web = NativeApp(tokens_file=tokens.setting, max_waiting_requests=10)
     web.producer.set_topics({"orders": 3})
 
     async def look_up(client: httpx.AsyncClient, name: str, topic: str) -> int:
@@ -291,7 +291,7 @@ async def test_look_ups_that_wait_are_shared_as_well(tokens: TokensFile) -> None
 
 
 async def test_names_that_are_made_up_cost_others_nothing(tokens: TokensFile) -> None:
-    web = HttpApp(dialects=(), tokens_file=tokens.setting, unknown_topics_per_second=10)
+    web = NativeApp(tokens_file=tokens.setting, unknown_topics_per_second=10)
     web.producer.set_topics({"orders": 3})
     asked = [{"topic": f"made-up-{n}", "partition": 0} for n in range(20)]
     async with web.client() as client:
@@ -313,7 +313,7 @@ async def test_names_that_are_made_up_cost_others_nothing(tokens: TokensFile) ->
 
 
 async def test_a_cap_of_a_token_is_reported_as_its_own(tokens: TokensFile) -> None:
-    web = HttpApp(dialects=(), tokens_file=tokens.setting)
+    web = NativeApp(tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3})
     web.producer.holds_records = True
     async with web.client() as client, asyncio.TaskGroup() as group:
@@ -327,7 +327,7 @@ async def test_a_cap_of_a_token_is_reported_as_its_own(tokens: TokensFile) -> No
 
 
 async def test_watchers_and_streams_are_shared() -> None:
-    sidecar = HttpApp(dialects=(), max_watchers=8, max_streams=8).app.sidecar
+    sidecar = NativeApp(max_watchers=8, max_streams=8).app.sidecar
 
     def watch(held: ExitStack, caller: Caller) -> None:
         held.enter_context(sidecar.feed.subscribe(caller, None))

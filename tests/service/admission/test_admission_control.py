@@ -13,7 +13,7 @@ from service.admission.body import announced_bytes, read_body
 from service.wire.errors import Problem, ProblemError
 from service.wire.waiting import CallerGoneError
 from tests.support.coroutine_tests import run
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.mock_clock import MockClock
 from tests.support.traced_memory import least_peak_bytes
 
@@ -225,20 +225,20 @@ def seconds(problem: Problem) -> int:
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    return HttpApp()
+def web() -> NativeApp:
+    return NativeApp()
 
 
-def parts(web: HttpApp) -> RetryAfter:
+def parts(web: NativeApp) -> RetryAfter:
     return web.app.sidecar.retry_after
 
 
-def leave(web: HttpApp, body_bytes: int) -> None:
+def leave(web: NativeApp, body_bytes: int) -> None:
     """So many bytes are released now."""
     web.app.sidecar.admission.acquire(body_bytes).release()
 
 
-def test_memory_that_was_full_is_waited_for_as_long_as_the_request_takes_to_leave(web: HttpApp) -> None:
+def test_memory_that_was_full_is_waited_for_as_long_as_the_request_takes_to_leave(web: NativeApp) -> None:
     web.producer.set_topics({"orders": 1})
     body = '{"value_format":"text","records":[{"value":"%s"}]}' % ("a" * 952)  # which makes 1,000 bytes
     assert len(body) == 1_000
@@ -247,18 +247,18 @@ def test_memory_that_was_full_is_waited_for_as_long_as_the_request_takes_to_leav
     assert reported == [1, 1, 5, 30]
 
 
-def test_memory_from_which_nothing_leaves_is_waited_for_longest(web: HttpApp) -> None:
+def test_memory_from_which_nothing_leaves_is_waited_for_longest(web: NativeApp) -> None:
     assert seconds(parts(web).on(FULL, 1)) == 30
 
 
 def test_metadata_is_waited_for_until_every_broker_was_tried_again() -> None:
     for backoff_ms, reported in (("1000", 1), ("7200", 8), ("3600000", 30)):
-        web = HttpApp(kafka={"reconnect.backoff.max.ms": backoff_ms})
+        web = NativeApp(kafka={"reconnect.backoff.max.ms": backoff_ms})
         assert seconds(parts(web).on(NO_METADATA)) == reported, backoff_ms
 
 
 def test_a_sidecar_that_ends_is_waited_for_until_it_is_gone() -> None:
-    web = HttpApp(drain_timeout_ms=20_000)
+    web = NativeApp(drain_timeout_ms=20_000)
     admission = web.app.sidecar.admission
     leave(web, 1_000)
     web.app.sidecar.drain.begin()
@@ -269,7 +269,7 @@ def test_a_sidecar_that_ends_is_waited_for_until_it_is_gone() -> None:
         assert seconds(parts(web).on(FULL)) == 20
 
 
-def test_what_is_no_503_or_says_it_already_is_left_as_it_is(web: HttpApp) -> None:
+def test_what_is_no_503_or_says_it_already_is_left_as_it_is(web: NativeApp) -> None:
     for problem in (
         Problem(504, "unknown", phase=Phase.BUFFER.value),
         Problem(503, "later", headers=((b"retry-after", b"7"),)),
@@ -277,7 +277,7 @@ def test_what_is_no_503_or_says_it_already_is_left_as_it_is(web: HttpApp) -> Non
         assert parts(web).on(problem, 1_000_000) is problem
 
 
-def test_it_reaches_who_produces_into_full_memory(web: HttpApp) -> None:
+def test_it_reaches_who_produces_into_full_memory(web: NativeApp) -> None:
     web.producer.set_topics({"orders": 1})
     error = BufferExhaustedError("Failed to allocate 100 bytes within the configured max blocking time 0 ms.")
     web.producer.outcome_of = lambda index, record: RecordFailure(error, Phase.BUFFER, Written.NO, 0)
@@ -286,12 +286,12 @@ def test_it_reaches_who_produces_into_full_memory(web: HttpApp) -> None:
 
 
 def test_it_reaches_who_asks_a_sidecar_without_brokers() -> None:
-    web = HttpApp(kafka={"reconnect.backoff.max.ms": "4000"})
+    web = NativeApp(kafka={"reconnect.backoff.max.ms": "4000"})
     refused = web.get("/v1/cluster", ends=web.producer.time_out)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "4")
 
 
-def test_it_reaches_who_is_refused_at_the_door_of_one_that_ends(web: HttpApp) -> None:
+def test_it_reaches_who_is_refused_at_the_door_of_one_that_ends(web: NativeApp) -> None:
     web.producer.set_topics({"orders": 1})
     web.app.sidecar.drain.begin()
     refused = web.produce('{"records":[{"value":1}]}')

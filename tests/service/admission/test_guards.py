@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.admission.guards import hosts_of, without_port
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,8 +23,8 @@ PATHS = [
 ]
 
 
-def web(**settings: object) -> HttpApp:
-    app = HttpApp(**settings)  # type: ignore[arg-type]
+def web(**settings: object) -> NativeApp:
+    app = NativeApp(**settings)  # type: ignore[arg-type]
     app.producer.set_topics({"orders": 3})
     return app
 

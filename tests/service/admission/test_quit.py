@@ -14,7 +14,7 @@ from client_core.testing import FakeCluster
 from service.__main__ import main
 from service.base.watched_file import FileFaultError
 from tests.support.file_looks import FileLooks
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.running_server import RunningServer
 from tests.support.secured_settings import MountedSecret
 from tests.support.sidecar import Sidecar
@@ -41,11 +41,11 @@ def mounted(tmp_path: Path) -> MountedSecret:
 
 
 @pytest.fixture
-def web(mounted: MountedSecret) -> HttpApp:
-    return HttpApp(quit_token_file=str(mounted.path("token")))
+def web(mounted: MountedSecret) -> NativeApp:
+    return NativeApp(quit_token_file=str(mounted.path("token")))
 
 
-def is_asked_to_end(web: HttpApp) -> bool:
+def is_asked_to_end(web: NativeApp) -> bool:
     return web.app.sidecar.drain.announced
 
 
@@ -54,31 +54,31 @@ def is_asked_to_end(web: HttpApp) -> bool:
 
 def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there() -> None:
     for method in ("GET", "POST"):
-        web = HttpApp()
+        web = NativeApp()
         answer, other = web.ask(method, QUIT, headers=showing(TOKEN)), web.ask(method, "/nothing")
         assert (answer.status_code, answer.json()) == (404, other.json()), method
         assert not is_asked_to_end(web), method
 
 
-def test_with_the_token_it_asks_for_the_end(web: HttpApp) -> None:
+def test_with_the_token_it_asks_for_the_end(web: NativeApp) -> None:
     answer = web.post(QUIT, headers=showing(TOKEN))
     assert (answer.status_code, answer.json()) == (200, {"shutting_down": True})
     assert is_asked_to_end(web)
 
 
-def test_twice_is_once(web: HttpApp) -> None:
+def test_twice_is_once(web: NativeApp) -> None:
     asked: list[str] = []
     web.app.sidecar.drain.when_asked(lambda: asked.append("ended"))
     assert [web.post(QUIT, headers=showing(TOKEN)).status_code for _ in range(2)] == [200, 200]
     assert asked == ["ended"]
 
 
-def test_it_is_answered_during_the_drain(web: HttpApp) -> None:
+def test_it_is_answered_during_the_drain(web: NativeApp) -> None:
     web.app.sidecar.drain.begin()
     assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
 
 
-def test_without_the_token_nothing_happens(web: HttpApp) -> None:
+def test_without_the_token_nothing_happens(web: NativeApp) -> None:
     for headers, challenge in (
         ({}, 'Bearer realm="pilotfish quit"'),
         (showing(TOKEN, "Basic"), 'Bearer realm="pilotfish quit"'),
@@ -94,20 +94,20 @@ def test_without_the_token_nothing_happens(web: HttpApp) -> None:
         assert not is_asked_to_end(web), headers
 
 
-def test_a_duplicate_header_is_refused(web: HttpApp) -> None:
+def test_a_duplicate_header_is_refused(web: NativeApp) -> None:
     answer = web.post(QUIT, headers=[("authorization", f"Bearer {TOKEN}")] * 2)
     assert answer.status_code == 400
     assert not is_asked_to_end(web)
 
 
-def test_only_post_ends_it(web: HttpApp) -> None:
+def test_only_post_ends_it(web: NativeApp) -> None:
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
         answer = web.ask(method, QUIT, headers=showing(TOKEN))
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST"), method
         assert not is_asked_to_end(web), method
 
 
-def test_a_web_page_can_not_end_it_even_with_the_token(web: HttpApp) -> None:
+def test_a_web_page_can_not_end_it_even_with_the_token(web: NativeApp) -> None:
     for headers, status in (({"host": "evil.example"}, 421), ({"origin": "https://evil.example"}, 403)):
         assert web.post(QUIT, headers={**headers, **showing(TOKEN)}).status_code == status, headers
         assert not is_asked_to_end(web), headers
@@ -117,14 +117,14 @@ def test_a_callers_token_does_not_end_it_and_this_one_opens_nothing_else(
     mounted: MountedSecret, tmp_path: Path
 ) -> None:
     tokens = TokensFile(tmp_path, shop={"read": ["*"], "produce": ["*"]})
-    web = HttpApp(quit_token_file=str(mounted.path("token")), tokens_file=tokens.setting)
+    web = NativeApp(quit_token_file=str(mounted.path("token")), tokens_file=tokens.setting)
     assert web.post(QUIT, headers=tokens.of("shop")).status_code == 401
     assert web.get("/v1/status", headers=showing(TOKEN)).status_code == 401
     assert not is_asked_to_end(web)
     assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
 
 
-def test_it_is_counted_by_its_own_name(web: HttpApp) -> None:
+def test_it_is_counted_by_its_own_name(web: NativeApp) -> None:
     web.post(QUIT, headers=showing(TOKEN))
     assert web.app.sidecar.http.route_counters("POST", QUIT, 200) is not None
     families = {family.name: family for family in web.app.sidecar.http.collect()}
@@ -136,7 +136,7 @@ def test_it_is_counted_by_its_own_name(web: HttpApp) -> None:
 
 
 def test_a_rotated_token_holds_at_once_and_the_old_one_until_the_next_look(
-    web: HttpApp, mounted: MountedSecret
+    web: NativeApp, mounted: MountedSecret
 ) -> None:
     token = web.app.quit_token
     assert token is not None
@@ -159,16 +159,16 @@ def test_a_file_that_holds_no_token_ends_the_start(tmp_path: Path) -> None:
         path = tmp_path / "token"
         path.write_text(text, encoding="utf-8")
         with pytest.raises(FileFaultError, match=r"quit_token_file: .*token holds no token"):
-            HttpApp(quit_token_file=str(path))
+            NativeApp(quit_token_file=str(path))
 
 
 def test_a_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(FileFaultError, match="quit_token_file: can't read"):
-        HttpApp(quit_token_file=str(tmp_path / "nothing"))
+        NativeApp(quit_token_file=str(tmp_path / "nothing"))
 
 
 def test_a_file_that_is_wrong_later_leaves_the_old_token_in_force(
-    web: HttpApp, mounted: MountedSecret
+    web: NativeApp, mounted: MountedSecret
 ) -> None:
     token = web.app.quit_token
     assert token is not None
@@ -178,7 +178,7 @@ def test_a_file_that_is_wrong_later_leaves_the_old_token_in_force(
     assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
 
 
-def test_no_token_is_logged(web: HttpApp, mounted: MountedSecret, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_token_is_logged(web: NativeApp, mounted: MountedSecret, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     web.post(QUIT, headers=showing("another-4Tk"))
     web.post(QUIT, headers=showing(TOKEN))

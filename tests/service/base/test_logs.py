@@ -30,7 +30,7 @@ from service.base.settings_sources import SettingsError, load_settings
 from service.base.watched_file import FileFaultError
 from service.cli.serve import serve
 from service.process.app import create_app
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
@@ -410,7 +410,7 @@ def logged(log_format: str) -> Iterator[io.StringIO]:
 
 @LOG_FORMATS
 def test_a_bugs_stack_holds_nothing_of_the_request(log_format: str) -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics({"orders": 3})
 
     def broken(*_: object, **__: object) -> object:
@@ -433,7 +433,7 @@ def test_a_bugs_stack_holds_nothing_of_the_request(log_format: str) -> None:
 
 @LOG_FORMATS
 def test_requests_that_are_refused_leave_nothing_of_theirs_in_the_log(log_format: str) -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics({"orders": 3})
     bearer = {"authorization": f"Bearer {SECRET}", "content-type": "application/json"}
     with logged(log_format) as log:

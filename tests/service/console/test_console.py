@@ -17,7 +17,7 @@ from service.console import OPEN_PATHS, PAGE_PATHS
 from service.native.openapi import ReadyDocument
 from tests.support.coroutine_tests import run
 from tests.support.counted_work import python_calls
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -53,19 +53,19 @@ class Loads(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def app() -> HttpApp:
+def app() -> NativeApp:
     """One for all: nothing here changes it."""
-    return HttpApp()
+    return NativeApp()
 
 
-def policy_of(app: HttpApp, path: str) -> dict[str, list[str]]:
+def policy_of(app: NativeApp, path: str) -> dict[str, list[str]]:
     """A Content-Security-Policy as directive → sources."""
     header = app.get(path).headers["content-security-policy"]
     words = [directive.split() for directive in header.split(";")]
     return {name: sources for name, *sources in words}
 
 
-def test_every_file_is_served_with_its_type_and_the_headers_that_hold_it_back(app: HttpApp) -> None:
+def test_every_file_is_served_with_its_type_and_the_headers_that_hold_it_back(app: NativeApp) -> None:
     types = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", "": "text/html"}
     for path in OWN_PATHS:
         answer = app.get(path, headers=UNPACKED)
@@ -79,7 +79,7 @@ def test_every_file_is_served_with_its_type_and_the_headers_that_hold_it_back(ap
         assert int(answer.headers["content-length"]) == len(answer.content), path
 
 
-def test_a_file_that_the_browser_holds_is_not_sent_again(app: HttpApp) -> None:
+def test_a_file_that_the_browser_holds_is_not_sent_again(app: NativeApp) -> None:
     for path in OWN_PATHS:
         etag = app.get(path).headers["etag"]
         again = app.get(path, headers={"if-none-match": etag})
@@ -87,7 +87,7 @@ def test_a_file_that_the_browser_holds_is_not_sent_again(app: HttpApp) -> None:
         assert app.get(path, headers={"if-none-match": '"another"'}).status_code == 200, path
 
 
-def test_head_describes_a_page_without_sending_it(app: HttpApp) -> None:
+def test_head_describes_a_page_without_sending_it(app: NativeApp) -> None:
     page, head = app.get("/", headers=UNPACKED), app.ask("HEAD", "/", headers=UNPACKED)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["etag"] == page.headers["etag"]
@@ -95,7 +95,7 @@ def test_head_describes_a_page_without_sending_it(app: HttpApp) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_the_policy_lets_own_files_run_and_nothing_else(app: HttpApp, path: str) -> None:
+def test_the_policy_lets_own_files_run_and_nothing_else(app: NativeApp, path: str) -> None:
     policy = policy_of(app, path)
     assert policy["default-src"] == ["'none'"]
     for directive in ("script-src", "style-src", "connect-src", "form-action"):
@@ -107,7 +107,7 @@ def test_the_policy_lets_own_files_run_and_nothing_else(app: HttpApp, path: str)
     assert {a for a in loads.addresses if not a.startswith("#")} <= OPEN_PATHS | {"/docs"}
 
 
-def test_text_cannot_become_markup_on_the_console(app: HttpApp) -> None:
+def test_text_cannot_become_markup_on_the_console(app: NativeApp) -> None:
     policy = policy_of(app, "/")
     assert policy["require-trusted-types-for"] == ["'script'"]
     assert policy["trusted-types"] == ["'none'"]
@@ -115,7 +115,9 @@ def test_text_cannot_become_markup_on_the_console(app: HttpApp) -> None:
         assert MARKUP_SINKS.search(script.read_text()) is None, script.name
 
 
-def test_every_file_of_the_folder_and_every_import_is_served_and_no_other_host_is_named(app: HttpApp) -> None:
+def test_every_file_of_the_folder_and_every_import_is_served_and_no_other_host_is_named(
+    app: NativeApp,
+) -> None:
     served = {app.get(path).content for path in OWN_PATHS}
     for file in PAGE.iterdir():
         assert file.read_bytes() in served, file.name
@@ -126,7 +128,7 @@ def test_every_file_of_the_folder_and_every_import_is_served_and_no_other_host_i
             assert f"/console/{name.removeprefix('./')}" in OPEN_PATHS, f"{file.name} imports {name}"
 
 
-def test_the_viewer_is_one_that_reads_this_document_and_asks_no_validator(app: HttpApp) -> None:
+def test_the_viewer_is_one_that_reads_this_document_and_asks_no_validator(app: NativeApp) -> None:
     document = app.get("/openapi.json").json()
     assert document["openapi"].startswith("3.0")
     version = re.search(r'PACKAGE_VERSION:"(\d+)\.', app.get("/docs/swagger-ui-bundle.js").text)
@@ -135,12 +137,12 @@ def test_the_viewer_is_one_that_reads_this_document_and_asks_no_validator(app: H
     assert "validatorUrl: null" in app.get("/docs/docs.js").text
 
 
-def test_the_pages_are_no_part_of_the_document(app: HttpApp) -> None:
+def test_the_pages_are_no_part_of_the_document(app: NativeApp) -> None:
     assert not set(app.get("/openapi.json").json()["paths"]) & {*PAGE_PATHS, "/openapi.json"}
 
 
 def test_where_the_console_is_off_there_is_none() -> None:
-    app_without_console = HttpApp(console=False)
+    app_without_console = NativeApp(console=False)
     for path in OWN_PATHS:
         answer = app_without_console.get(path)
         assert answer.status_code == 404, path
@@ -148,7 +150,7 @@ def test_where_the_console_is_off_there_is_none() -> None:
         assert answer.json()["status"] == 404, path
 
 
-def test_the_guards_are_in_front_of_the_pages_and_no_path_leads_to_another_file(app: HttpApp) -> None:
+def test_the_guards_are_in_front_of_the_pages_and_no_path_leads_to_another_file(app: NativeApp) -> None:
     for path in ("/", "/console/main.js", "/docs"):
         assert app.get(path, headers={"host": "rebound.example"}).status_code == 421, path
         assert app.get(path, headers={"origin": "https://elsewhere.example"}).status_code == 403, path
@@ -162,10 +164,10 @@ def test_the_guards_are_in_front_of_the_pages_and_no_path_leads_to_another_file(
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}], ids=["none", "wrong"])
 def test_the_reference_needs_a_token_and_without_one_is_a_page_that_asks_for_it(
-    app: HttpApp, tmp_path: Path, headers: dict[str, str]
+    app: NativeApp, tmp_path: Path, headers: dict[str, str]
 ) -> None:
     tokens = TokensFile(tmp_path, all={"read": ["*"]})
-    guarded = HttpApp(tokens_file=tokens.setting)
+    guarded = NativeApp(tokens_file=tokens.setting)
     refused, let_in = guarded.get("/docs", headers=headers), guarded.get("/docs", headers=tokens.of("all"))
     assert (refused.status_code, let_in.status_code) == (401, 200)
     assert refused.headers["www-authenticate"].startswith("Bearer")
@@ -180,7 +182,7 @@ def test_the_reference_needs_a_token_and_without_one_is_a_page_that_asks_for_it(
             assert guarded.get(path).status_code == 200
 
 
-def test_a_wrong_request_for_the_reference_is_answered_as_elsewhere(app: HttpApp) -> None:
+def test_a_wrong_request_for_the_reference_is_answered_as_elsewhere(app: NativeApp) -> None:
     for answer in (app.get("/docs", headers={"host": "rebound.example"}), app.ask("POST", "/docs")):
         assert answer.headers["content-type"] == "application/problem+json"
 
@@ -188,7 +190,7 @@ def test_a_wrong_request_for_the_reference_is_answered_as_elsewhere(app: HttpApp
 # -- the document --------------------------------------------------------------------------------------------
 
 
-def test_the_document_is_made_once_however_many_ask_and_is_not_sent_again(app: HttpApp) -> None:
+def test_the_document_is_made_once_however_many_ask_and_is_not_sent_again(app: NativeApp) -> None:
     made: list[int] = []
 
     def make() -> dict[str, Any]:
@@ -245,7 +247,7 @@ def test_a_making_that_failed_is_tried_again() -> None:
 
 def test_no_request_for_the_document_makes_anything_anew() -> None:
     """Counted, not timed: one that was made for each request took 10 ms, and 100,000 calls."""
-    web = HttpApp()
+    web = NativeApp()
     first = web.get("/openapi.json")
     assert first.status_code == 200
     calls = python_calls(lambda: web.get("/openapi.json"))

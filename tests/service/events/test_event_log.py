@@ -24,7 +24,7 @@ from service.process.app import FanOut
 from tests.support.coroutine_tests import run
 from tests.support.event_log_rig import HEARTBEAT_MS, ORIGIN, WINDOW_MS, EventLogRig, KeptLines, finished
 from tests.support.fake_producer import FakeProducer
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import partition, topic
 from tests.support.recorded_events import RecordedEvents
 from tests.support.waiting import patient, wait_until
@@ -445,12 +445,12 @@ def values(metrics: EventMetrics) -> dict[tuple[str, ...], float]:
 
 
 def test_without_a_topic_and_a_folder_there_is_none_and_its_metrics_are_empty() -> None:
-    web = HttpApp()
+    web = NativeApp()
     assert (web.app.event_log, values(web.app.event_metrics)) == (None, {})
 
 
 def test_with_a_folder_what_the_app_does_is_in_it_when_it_has_ended(tmp_path: Path) -> None:
-    web = HttpApp(events_folder=str(tmp_path), sidecar_id="pod-1")
+    web = NativeApp(events_folder=str(tmp_path), sidecar_id="pod-1")
 
     async def live() -> None:
         async with web.app.api.router.lifespan_context(web.app.api):
@@ -518,7 +518,7 @@ def test_every_sink_gets_the_events_that_it_wants_in_order() -> None:
 
 
 def test_an_event_of_the_client_is_counted_and_explains_slowness() -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.app.events.emit(e.ProduceFinished("orders", 0, 1, 7, 100, 5, 0, Errors.NONE))
     assert web.get("/v1/status").json()["produce"]["records"] == 7
     (family,) = [f for f in web.app.client_metrics.collect() if f.name == "pilotfish_records_sent"]

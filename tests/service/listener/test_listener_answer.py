@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from service.wire.asgi import ANSWER
 from tests.support.coroutine_tests import until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.served import Served, on_each_loop
 from tests.support.tokens import TokensFile
 
@@ -66,9 +66,9 @@ def posted(body: bytes, *lines: str) -> bytes:
 
 
 @cache
-def with_orders() -> HttpApp:
+def with_orders() -> NativeApp:
     """One for all: to make one takes longer than to ask it."""
-    web = HttpApp()
+    web = NativeApp()
     web.app.sidecar.table._boot = "boot"
     web.producer.set_topics({"orders": 3})
     return web
@@ -199,7 +199,7 @@ async def test_where_tokens_are_in_use_an_answer_that_lies_ready_says_that_it_de
     tmp_path: Path,
 ) -> None:
     tokens = TokensFile(tmp_path, reader={"read": ["orders"]})
-    web = HttpApp(tokens_file=tokens.setting)
+    web = NativeApp(tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3})
     async with Served(web.app, answer_at_once=web.app.answer_at_once) as served:
         caller = await served.call()

@@ -24,7 +24,7 @@ from service.listener.http_protocol import MAX_HEAD_BYTES, MAX_PIPELINED
 from service.wire.asgi import ABORT, as_get, head_of, respond
 from service.wire.asgi import BODY as TAKE_BODY
 from tests.support.coroutine_tests import until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.served import Served, on_each_loop
 
 if TYPE_CHECKING:
@@ -121,9 +121,9 @@ def statuses(said: bytes) -> list[int]:
 
 
 @cache
-def with_orders() -> HttpApp:
+def with_orders() -> NativeApp:
     """One for all that change nothing of it: to make one takes longer than to ask it."""
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics({"orders": 3})
     return web
 
@@ -252,7 +252,7 @@ async def test_after_an_answer_without_100_continue_the_connection_is_not_read_a
 @on_each_loop
 async def test_an_answer_that_ends_the_connection_reaches_who_is_still_sending_its_body() -> None:
     length = 8 * 1024 * 1024
-    async with Served(HttpApp(max_body_bytes=1_000).app) as served:
+    async with Served(NativeApp(max_body_bytes=1_000).app) as served:
         caller = await served.call()
         caller.send(
             b"POST /v1/topics/orders/records HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n" % (HOST, length)
@@ -267,7 +267,7 @@ async def test_an_answer_that_ends_the_connection_reaches_who_is_still_sending_i
 
 @on_each_loop
 async def test_a_whole_body_of_unknown_length_that_came_with_its_head_is_no_larger_than_others() -> None:
-    web = HttpApp(max_body_bytes=1_000)
+    web = NativeApp(max_body_bytes=1_000)
     web.producer.set_topics({"orders": 3})
     head = (
         b"POST /v1/topics/orders/records HTTP/1.1\r\n" + HOST + b"Content-Type: application/octet-stream\r\n"
@@ -678,7 +678,7 @@ def test_head_of_what_can_only_be_posted_says_what_is_allowed() -> None:
 
 
 def test_head_goes_on_while_the_sidecar_shuts_down() -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics({"orders": 3})
     web.app.sidecar.drain.begin()
     assert web.ask("HEAD", "/v1/topics/orders").status_code == 200

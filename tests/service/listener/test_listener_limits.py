@@ -19,7 +19,7 @@ from service.listener.connections import Connections, Limits
 from service.listener.listeners import Listener
 from service.wire.asgi import Receive, Scope, Send, respond
 from tests.support.coroutine_tests import until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.served import Caller, Served, limits, on_each_loop
 
 if TYPE_CHECKING:
@@ -306,7 +306,7 @@ async def test_requests_are_understood_however_they_are_cut_into_reads() -> None
 # -- uvicorn as the API's server -----------------------------------------------------------------------------
 
 
-def server(web: HttpApp, *listeners: Listener) -> ApiServer:
+def server(web: NativeApp, *listeners: Listener) -> ApiServer:
     access_log = web.app.sidecar.settings.access_log
     made = ApiServer(web.app, listeners, Connections(limits()), access_log=access_log, cors=web.app.cors)
     made.config.load()
@@ -315,17 +315,17 @@ def server(web: HttpApp, *listeners: Listener) -> ApiServer:
 
 
 def test_no_header_of_a_proxy_is_believed_and_the_last_answers_have_two_seconds() -> None:
-    config = server(HttpApp()).config
+    config = server(NativeApp()).config
     assert (config.proxy_headers, config.server_header, config.lifespan) == (False, False, "on")
     assert config.ws_protocol_class is None
     # Of the 5 s that a pod has after its drain.
     assert config.timeout_graceful_shutdown == 2
-    logs = [isinstance(server(HttpApp(access_log=on)).config.app, AccessLogged) for on in (True, False)]
+    logs = [isinstance(server(NativeApp(access_log=on)).config.app, AccessLogged) for on in (True, False)]
     assert logs == [True, False]
 
 
 async def test_a_server_that_was_shut_down_accepts_nothing_more() -> None:
-    web = HttpApp()
+    web = NativeApp()
     listening = socket.create_server(("127.0.0.1", 0))
     address = listening.getsockname()
     running = server(web, Listener(listening, "tcp"))

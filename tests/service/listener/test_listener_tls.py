@@ -15,7 +15,7 @@ from service.wire.asgi import respond
 from tests.support.certificates import Authority, self_signed, weak, write_pem
 from tests.support.coroutine_tests import until
 from tests.support.file_looks import FileLooks
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.served import Served, ended, limits, on_each_loop
 from tests.support.waiting import patient
 
@@ -153,7 +153,7 @@ async def test_an_intermediate_authority_of_clients_is_enough(files: Files) -> N
 
 @on_each_loop
 async def test_its_own_origin_is_https(files: Files) -> None:
-    async with Served(HttpApp().app, context=files.tls().context) as served:
+    async with Served(NativeApp().app, context=files.tls().context) as served:
         for origin, status in ((b"https://localhost:8085", b"200"), (b"http://localhost:8085", b"403")):
             caller = await served.call(context=files.caller())
             head = b"GET /v1/status HTTP/1.1\r\nHost: localhost:8085\r\nOrigin: %s\r\n" % origin
@@ -263,7 +263,7 @@ class Looked(FileLooks):
     """A ListenerTls whose files are looked at when a test says so."""
 
     def __init__(self, files: Files) -> None:
-        self.web = HttpApp()
+        self.web = NativeApp()
         self.tls = files.tls()
         report_certificate(self.tls, self.web.app.client_metrics)
         super().__init__(self.tls)
@@ -351,11 +351,11 @@ def test_settings_that_belong_together_must_be_given_together() -> None:
     ):
         paths: dict[str, Any] = dict.fromkeys(given, "tls.pem")
         with pytest.raises(FileFaultError, match=named):
-            tls_of(HttpApp(**paths).settings)
+            tls_of(NativeApp(**paths).settings)
 
 
 def test_without_files_there_is_no_tls() -> None:
-    assert tls_of(HttpApp().settings) is None
+    assert tls_of(NativeApp().settings) is None
 
 
 def wrong(files: Files, how: str) -> str:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from service.__main__ import main
 from service.listener.unix_socket import MAX_PATH_BYTES, UnixSocket, bind_unix_socket
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.served import Served, on_each_loop
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def is_there(path: str) -> bool:
     return os.path.exists(path)
 
 
-async def ask(path: str, web: HttpApp, headers: bytes) -> bytes:
+async def ask(path: str, web: NativeApp, headers: bytes) -> bytes:
     unix = bind_unix_socket(path, 0o600, 16)
     async with Served(web.app, unix=unix) as served:
         caller = await served.call()
@@ -273,14 +273,14 @@ async def ask(path: str, web: HttpApp, headers: bytes) -> bytes:
 
 @on_each_loop
 async def test_any_host_will_do_over_it(path: str) -> None:
-    web = HttpApp()
+    web = NativeApp()
     for host in (b"Host: localhost\r\n", b"Host: %2Frun%2Fapi.sock\r\n", b"Host:\r\n", b""):
         assert (await ask(path, web, host)).startswith(b"HTTP/1.1 200"), host
         assert not is_there(path)  # the listener is closed
 
 
 def test_a_host_that_was_good_over_it_is_not_good_over_tcp_for_that(path: str) -> None:
-    web = HttpApp()
+    web = NativeApp()
 
     @on_each_loop
     async def good_over_it() -> None:
@@ -292,7 +292,7 @@ def test_a_host_that_was_good_over_it_is_not_good_over_tcp_for_that(path: str) -
 
 @on_each_loop
 async def test_no_origin_is_its_own_but_allowed_ones_are(path: str) -> None:
-    web = HttpApp(allowed_origins=("https://ops.example",))
+    web = NativeApp(allowed_origins=("https://ops.example",))
     for origin, status in (
         (b"https://ops.example", b"200"),
         (b"http://localhost", b"403"),

@@ -15,7 +15,7 @@ from service.wire.errors import ProblemError
 from service.wire.long_answers import Slices
 from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer, answered_configs
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import topic as described_topic
 from tests.support.metadata_responses import topic_id_of
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    app = HttpApp(listing_max_age_ms=10_000)
+def web() -> NativeApp:
+    app = NativeApp(listing_max_age_ms=10_000)
     app.producer.set_topics({})
     app.producer.on_brokers = {"orders.v1": 3, "orders.v2": 1, "audit": 2, "__offsets": 50}
     return app
@@ -37,7 +37,7 @@ def names(answer: httpx.Response) -> list[str]:
     return [topic["name"] for topic in answer.json()["topics"]]
 
 
-def test_topics_are_listed_by_name_without_internal_ones_unless_these_are_asked_for(web: HttpApp) -> None:
+def test_topics_are_listed_by_name_without_internal_ones_unless_these_are_asked_for(web: NativeApp) -> None:
     answer = web.get("/v1/topics")
     assert names(answer) == ["audit", "orders.v1", "orders.v2"]
     audit = {"name": "audit", "id": None, "internal": False, "partition_count": 2, "error": None}
@@ -46,7 +46,7 @@ def test_topics_are_listed_by_name_without_internal_ones_unless_these_are_asked_
     assert names(web.get("/v1/topics?internal=true&prefix=__")) == ["__offsets"]
 
 
-def test_a_young_list_is_not_fetched_again_and_an_old_one_is_on_demand(web: HttpApp) -> None:
+def test_a_young_list_is_not_fetched_again_and_an_old_one_is_on_demand(web: NativeApp) -> None:
     web.get("/v1/topics")
     web.producer.clock.advance(10_000)
     assert web.get("/v1/topics").headers["age"] == "10"
@@ -58,7 +58,7 @@ def test_a_young_list_is_not_fetched_again_and_an_old_one_is_on_demand(web: Http
     assert dict(web.producer.cache.topics) == {}, "a listing is never merged into the producer's topics"
 
 
-async def unanswered(web: HttpApp, path: str) -> httpx.Response:
+async def unanswered(web: NativeApp, path: str) -> httpx.Response:
     """Asks while no broker answers; the ticket ends at its deadline."""
     web.producer.on_brokers = {}
     async with web.client() as client:
@@ -73,7 +73,7 @@ def end(ticket: FakeTicket) -> None:
 
 
 def test_an_old_list_is_served_where_there_is_no_newer_with_its_age_or_503_if_more_is_demanded(
-    web: HttpApp,
+    web: NativeApp,
 ) -> None:
     on_brokers = web.producer.on_brokers
     assert run(unanswered(web, "/v1/topics")).status_code == 503  # there is none at all
@@ -87,13 +87,13 @@ def test_an_old_list_is_served_where_there_is_no_newer_with_its_age_or_503_if_mo
 
 
 @pytest.fixture
-def listing(web: HttpApp) -> Listing:
+def listing(web: NativeApp) -> Listing:
     """Its askers wait: no broker answers yet."""
     web.producer.on_brokers = {}
     return Listing(web.producer, max_age_ms=0, wait_ms=5_000)
 
 
-async def test_many_askers_share_one_request(web: HttpApp, listing: Listing) -> None:
+async def test_many_askers_share_one_request(web: NativeApp, listing: Listing) -> None:
     asked = [asyncio.create_task(listing.current(NO_DEMANDS)) for _ in range(20)]
     await until(lambda: web.producer.waiting)
     with pytest.raises(ProblemError, match="The topics were not listed"):
@@ -105,7 +105,7 @@ async def test_many_askers_share_one_request(web: HttpApp, listing: Listing) -> 
     assert len(web.producer.calls) == 1
 
 
-async def test_an_answer_that_comes_after_the_close_is_dropped(web: HttpApp, listing: Listing) -> None:
+async def test_an_answer_that_comes_after_the_close_is_dropped(web: NativeApp, listing: Listing) -> None:
     asked = asyncio.create_task(listing.current(NO_DEMANDS))
     await until(lambda: web.producer.waiting)
     ticket = web.producer.waiting[0]
@@ -115,7 +115,7 @@ async def test_an_answer_that_comes_after_the_close_is_dropped(web: HttpApp, lis
     ticket.done(ListingResult(None, error=NoBrokersError("too late")))
 
 
-async def test_a_list_is_asked_for_as_long_as_callers_wait_for_it(web: HttpApp, listing: Listing) -> None:
+async def test_a_list_is_asked_for_as_long_as_callers_wait_for_it(web: NativeApp, listing: Listing) -> None:
     asked = asyncio.create_task(listing.current(Demands(max_block_ms=700)))
     await until(lambda: web.producer.waiting)
     assert web.producer.waiting[0].asked["deadline_ms"] == web.producer.clock.now_ms() + 700
@@ -124,7 +124,7 @@ async def test_a_list_is_asked_for_as_long_as_callers_wait_for_it(web: HttpApp, 
         await asked
 
 
-async def test_a_list_that_nobody_asks_for_is_dropped_and_each_caller_keeps_it_longer(web: HttpApp) -> None:
+async def test_a_list_that_nobody_asks_for_is_dropped_and_each_caller_keeps_it_longer(web: NativeApp) -> None:
     web.producer.on_brokers = {"a": 1}
     listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000)
     await listing.current(NO_DEMANDS)
@@ -142,7 +142,7 @@ async def test_a_list_that_nobody_asks_for_is_dropped_and_each_caller_keeps_it_l
     listing.close()
 
 
-async def test_bodies_of_one_list_are_kept_up_to_a_number(web: HttpApp) -> None:
+async def test_bodies_of_one_list_are_kept_up_to_a_number(web: NativeApp) -> None:
     web.producer.on_brokers = {"a": 1}
     listing = Listing(web.producer, max_age_ms=10_000, wait_ms=5_000)
     listed = await listing.current(NO_DEMANDS)
@@ -152,7 +152,7 @@ async def test_bodies_of_one_list_are_kept_up_to_a_number(web: HttpApp) -> None:
     listing.close()
 
 
-async def test_lists_are_built_in_the_slices_of_the_app(web: HttpApp) -> None:
+async def test_lists_are_built_in_the_slices_of_the_app(web: NativeApp) -> None:
     web.producer.on_brokers = {"a": 1}
     slices = Slices()
     listing = Listing(web.producer, max_age_ms=0, wait_ms=5_000, slices=slices)
@@ -160,7 +160,7 @@ async def test_lists_are_built_in_the_slices_of_the_app(web: HttpApp) -> None:
     listing.close()
 
 
-async def test_one_caller_who_leaves_does_not_end_the_others_wait(web: HttpApp, listing: Listing) -> None:
+async def test_one_caller_who_leaves_does_not_end_the_others_wait(web: NativeApp, listing: Listing) -> None:
     leaver = asyncio.create_task(listing.current(NO_DEMANDS))
     stayer = asyncio.create_task(listing.current(NO_DEMANDS))
     await until(lambda: web.producer.waiting)

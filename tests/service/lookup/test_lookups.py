@@ -23,7 +23,7 @@ from service.native.schemas import MAX_LOOKUPS
 from service.wire.asgi import respond_with
 from service.wire.strict_json import BodyError
 from tests.support.coroutine_tests import run, until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    app = HttpApp()
+def web() -> NativeApp:
+    app = NativeApp()
     app.producer.set_topics({"orders": 3})
     return app
 
@@ -45,13 +45,13 @@ def web() -> HttpApp:
 # -- known metadata ------------------------------------------------------------------------------------------
 
 
-def test_the_cluster_has_no_controller(web: HttpApp) -> None:
+def test_the_cluster_has_no_controller(web: NativeApp) -> None:
     answer = web.get("/v1/cluster").json()
     assert set(answer) == {"cluster_id", "brokers"}
     assert answer["brokers"][0] == {"id": 1, "host": "localhost", "port": 9093, "rack": None}
 
 
-def test_a_missing_topic_is_404_and_a_name_that_kafka_would_not_take_400_at_once(web: HttpApp) -> None:
+def test_a_missing_topic_is_404_and_a_name_that_kafka_would_not_take_400_at_once(web: NativeApp) -> None:
     assert web.get("/v1/brokers/9").status_code == 404
     answer = web.get("/v1/topics/orders/partitions/3")
     assert (answer.status_code, answer.json()["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
@@ -62,13 +62,13 @@ def test_a_missing_topic_is_404_and_a_name_that_kafka_would_not_take_400_at_once
     assert web.producer.calls == []
 
 
-def test_a_broker_lists_what_it_leads(web: HttpApp) -> None:
+def test_a_broker_lists_what_it_leads(web: NativeApp) -> None:
     web.producer.set_topics({"orders": 4, "audit": 1})
     leads = web.get("/v1/brokers/1").json()["leads"]
     assert leads == [{"topic": "audit", "partitions": [0]}, {"topic": "orders", "partitions": [0, 3]}]
 
 
-def test_a_key_has_the_partition_of_javas_hash(web: HttpApp) -> None:
+def test_a_key_has_the_partition_of_javas_hash(web: NativeApp) -> None:
     cases: dict[bytes, dict[str, Any]] = {
         b"user-1": {"params": {"key": "user-1"}},
         b"": {"params": {"key": ""}},
@@ -86,7 +86,7 @@ def test_a_key_has_the_partition_of_javas_hash(web: HttpApp) -> None:
     }
 
 
-def test_a_look_up_that_names_no_one_partition_is_refused(web: HttpApp) -> None:
+def test_a_look_up_that_names_no_one_partition_is_refused(web: NativeApp) -> None:
     queries = {
         "": 422,
         "?partition=1&key=a": 422,
@@ -109,7 +109,7 @@ def test_a_look_up_that_names_no_one_partition_is_refused(web: HttpApp) -> None:
 # -- freshness -----------------------------------------------------------------------------------------------
 
 
-def test_every_answer_says_how_fresh_it_is(web: HttpApp) -> None:
+def test_every_answer_says_how_fresh_it_is(web: NativeApp) -> None:
     web.producer.on_brokers = {"orders": 3}
     web.get("/v1/topics")
     web.producer.clock.advance(17_000)
@@ -128,7 +128,7 @@ def test_every_answer_says_how_fresh_it_is(web: HttpApp) -> None:
         assert answer.headers["etag"]
 
 
-def test_a_matching_etag_gets_304_with_its_age(web: HttpApp) -> None:
+def test_a_matching_etag_gets_304_with_its_age(web: NativeApp) -> None:
     web.producer.on_brokers = {"orders": 3}
     topic, lists = "/v1/topics/orders", ("/v1/cluster", "/v1/brokers/1", "/v1/topics")
     for path in (topic, f"{topic}/leader?key=a", *lists):
@@ -138,14 +138,14 @@ def test_a_matching_etag_gets_304_with_its_age(web: HttpApp) -> None:
         assert (answer.headers["age"], answer.headers["etag"]) == ("0", etag), path
 
 
-def test_an_etag_outlives_refreshes_of_other_topics(web: HttpApp) -> None:
+def test_an_etag_outlives_refreshes_of_other_topics(web: NativeApp) -> None:
     etag = web.get("/v1/topics/orders").headers["etag"]
     for topics, status in (({"orders": 3, "new": 1}, 304), ({"orders": 4}, 200)):
         web.producer.set_topics(topics)
         assert web.get("/v1/topics/orders", headers={"If-None-Match": etag}).status_code == status
 
 
-def refreshed(web: HttpApp, wait_ms: int, **asked: int | None) -> Callable[[FakeTicket], None]:
+def refreshed(web: NativeApp, wait_ms: int, **asked: int | None) -> Callable[[FakeTicket], None]:
     """A refresh that was asked for so, and comes."""
 
     def refresh(ticket: FakeTicket) -> None:
@@ -157,7 +157,7 @@ def refreshed(web: HttpApp, wait_ms: int, **asked: int | None) -> Callable[[Fake
     return refresh
 
 
-def test_max_age_waits_for_a_refresh_where_the_answer_is_older(web: HttpApp) -> None:
+def test_max_age_waits_for_a_refresh_where_the_answer_is_older(web: NativeApp) -> None:
     web.producer.clock.advance(10_000)
     query = f"max_age_ms=5000&max_block_ms=700&min_version={web.version}"
     refresh = refreshed(web, max_age_ms=5_000, min_version=None, wait_ms=700)
@@ -165,14 +165,14 @@ def test_max_age_waits_for_a_refresh_where_the_answer_is_older(web: HttpApp) -> 
     assert (answer.status_code, answer.headers["age"]) == (200, "0")
 
 
-def test_min_version_waits_for_that_update_by_kafkas_own_limit(web: HttpApp) -> None:
+def test_min_version_waits_for_that_update_by_kafkas_own_limit(web: NativeApp) -> None:
     version = f"{web.app.sidecar.boot}-2"
     refresh = refreshed(web, max_age_ms=None, min_version=2, wait_ms=60_000)
     answer = web.get(f"/v1/topics/orders?max_age_ms=9&min_version={version}", ends=refresh)
     assert answer.headers["pilotfish-metadata-version"] == version
 
 
-def test_max_age_is_that_of_the_oldest_of_several_topics(web: HttpApp) -> None:
+def test_max_age_is_that_of_the_oldest_of_several_topics(web: NativeApp) -> None:
     web.producer.set_topics({"orders": 3, "audit": 1})
     web.producer.clock.advance(10_000)
     web.producer.set_topics({"audit": 1}, partial=True)
@@ -182,7 +182,7 @@ def test_max_age_is_that_of_the_oldest_of_several_topics(web: HttpApp) -> None:
     assert len(web.producer.calls) == 1
 
 
-def test_max_age_is_answered_at_once_where_the_answer_is_younger(web: HttpApp) -> None:
+def test_max_age_is_answered_at_once_where_the_answer_is_younger(web: NativeApp) -> None:
     web.producer.clock.advance(4_000)
     assert web.get("/v1/topics/orders?max_age_ms=5000").status_code == 200
     web.producer.clock.advance(4_000)
@@ -192,7 +192,7 @@ def test_max_age_is_answered_at_once_where_the_answer_is_younger(web: HttpApp) -
 
 
 def test_metadata_that_is_new_enough_is_answered_at_once_and_a_version_of_another_boot_is_412(
-    web: HttpApp,
+    web: NativeApp,
 ) -> None:
     web.producer.set_topics({"orders": 3})
     boot, number = web.version.split("-")
@@ -207,7 +207,7 @@ def test_metadata_that_is_new_enough_is_answered_at_once_and_a_version_of_anothe
     assert web.producer.calls == []
 
 
-def test_a_request_has_one_deadline_for_all_that_it_waits_for(web: HttpApp) -> None:
+def test_a_request_has_one_deadline_for_all_that_it_waits_for(web: NativeApp) -> None:
     """First for the topic, then for a younger answer: together no longer than max_block_ms."""
 
     async def scenario() -> httpx.Response:
@@ -230,7 +230,7 @@ def test_a_request_has_one_deadline_for_all_that_it_waits_for(web: HttpApp) -> N
     assert (answer.status_code, answer.json()["waited_ms"]) == (503, 1_000)
 
 
-def test_no_input_becomes_something_else(web: HttpApp) -> None:
+def test_no_input_becomes_something_else(web: NativeApp) -> None:
     places = {
         "/v1/topics/orders/leader?key=%ff": "query",
         "/v1/topics?prefix=%ff": "query",
@@ -249,7 +249,7 @@ def test_no_input_becomes_something_else(web: HttpApp) -> None:
     assert web.get("/v1/topics/orders?min_version=7").status_code == 422
 
 
-def test_a_refresh_that_does_not_come_is_503_with_its_phase(web: HttpApp) -> None:
+def test_a_refresh_that_does_not_come_is_503_with_its_phase(web: NativeApp) -> None:
     web.producer.clock.advance(10_000)
     answer = web.get("/v1/cluster?max_age_ms=1", ends=web.producer.time_out)
     assert answer.status_code == 503
@@ -257,7 +257,7 @@ def test_a_refresh_that_does_not_come_is_503_with_its_phase(web: HttpApp) -> Non
     assert answer.headers["retry-after"]
 
 
-def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: HttpApp) -> None:
+def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: NativeApp) -> None:
     web.producer.clock.advance(3_600_000)
     answer = web.get("/v1/topics/orders")
     assert (answer.status_code, answer.headers["age"]) == (200, "3600")
@@ -266,7 +266,7 @@ def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: Http
 # -- unknown topics ------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: HttpApp) -> None:
+def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: NativeApp) -> None:
     answer = web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     reported = answer.json()
     error = (reported["kafka_error"], reported["code"], reported["retriable"])
@@ -277,7 +277,7 @@ def test_an_unknown_topic_is_404_when_the_brokers_have_settled_it(web: HttpApp) 
     assert asked["deadline_ms"] == web.producer.clock.now_ms() + web.settings.internal.lookup_wait_ms
 
 
-def test_with_max_block_a_look_up_waits_for_the_topic_to_appear(web: HttpApp) -> None:
+def test_with_max_block_a_look_up_waits_for_the_topic_to_appear(web: NativeApp) -> None:
     def appear(ticket: FakeTicket) -> None:
         assert (ticket.asked["create"], ticket.asked["settle"]) == (False, False)
         assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 900
@@ -288,7 +288,7 @@ def test_with_max_block_a_look_up_waits_for_the_topic_to_appear(web: HttpApp) ->
     assert len(answer.json()["partitions"]) == 2
 
 
-def test_with_max_block_a_topic_that_does_not_appear_is_404_in_the_end(web: HttpApp) -> None:
+def test_with_max_block_a_topic_that_does_not_appear_is_404_in_the_end(web: NativeApp) -> None:
     def give_up(ticket: FakeTicket) -> None:
         web.producer.time_out(ticket, UnknownTopicOrPartitionError(), waited_ms=900)
 
@@ -297,7 +297,7 @@ def test_with_max_block_a_topic_that_does_not_appear_is_404_in_the_end(web: Http
 
 
 def test_a_topic_found_by_a_look_up_is_answered_and_one_that_the_brokers_refuse_says_so(
-    web: HttpApp,
+    web: NativeApp,
 ) -> None:
     def refuse(ticket: FakeTicket) -> None:
         if isinstance(error, NoBrokersError):
@@ -318,7 +318,9 @@ def test_a_topic_found_by_a_look_up_is_answered_and_one_that_the_brokers_refuse_
     assert len(web.get("/v1/topics/found").json()["partitions"]) == 2
 
 
-def test_a_missing_topic_is_remembered_for_a_second_unless_it_appears_or_is_waited_for(web: HttpApp) -> None:
+def test_a_missing_topic_is_remembered_for_a_second_unless_it_appears_or_is_waited_for(
+    web: NativeApp,
+) -> None:
     web.get("/v1/topics/unknown", ends=web.producer.say_unknown)
     again = web.get("/v1/topics/unknown")
     assert (again.status_code, again.json()["waited_ms"]) == (404, 0)
@@ -334,7 +336,7 @@ def test_a_missing_topic_is_remembered_for_a_second_unless_it_appears_or_is_wait
 
 
 def test_made_up_names_are_limited_per_second() -> None:
-    web = HttpApp(unknown_topics_per_second=2)
+    web = NativeApp(unknown_topics_per_second=2)
     web.producer.set_topics({})
 
     for name in ("a", "b"):
@@ -347,12 +349,12 @@ def test_made_up_names_are_limited_per_second() -> None:
 
 
 def test_before_the_first_answer_the_cluster_waits_and_then_is_503() -> None:
-    web = HttpApp()
+    web = NativeApp()
     answer = web.get("/v1/cluster", ends=web.producer.time_out)
     assert (answer.status_code, answer.json()["phase"]) == (503, "metadata")
 
 
-def test_leaders_are_answered_in_order_with_an_error_per_item(web: HttpApp) -> None:
+def test_leaders_are_answered_in_order_with_an_error_per_item(web: NativeApp) -> None:
     lookups = [
         {"topic": "orders", "partition": 2},
         {"topic": "unknown", "partition": 0},
@@ -372,14 +374,14 @@ def test_leaders_are_answered_in_order_with_an_error_per_item(web: HttpApp) -> N
     assert answer.headers["pilotfish-metadata-version"] == web.version
 
 
-def test_leaders_are_refused_whole_where_the_body_is_wrong(web: HttpApp) -> None:
+def test_leaders_are_refused_whole_where_the_body_is_wrong(web: NativeApp) -> None:
     answer = web.post("/v1/leaders", json={"lookups": [{"topic": "orders"}]})
     assert (answer.status_code, answer.json()["place"]) == (422, "lookups[0]")
     answer = web.post("/v1/leaders", content=b"a=b", headers={"content-type": "text/plain"})
     assert answer.status_code == 415
 
 
-def test_a_refresh_answers_with_the_version_it_brought(web: HttpApp) -> None:
+def test_a_refresh_answers_with_the_version_it_brought(web: NativeApp) -> None:
     def refresh(ticket: FakeTicket) -> None:
         assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + 300
         assert (ticket.asked["min_version"], ticket.asked["max_age_ms"]) == (None, None)
@@ -391,7 +393,7 @@ def test_a_refresh_answers_with_the_version_it_brought(web: HttpApp) -> None:
     assert answer.json() == {"version": web.version, "waited_ms": 40}
 
 
-def test_the_status_counts_waiting_calls(web: HttpApp) -> None:
+def test_the_status_counts_waiting_calls(web: NativeApp) -> None:
     async def scenario() -> httpx.Response:
         async with web.client() as client:
             asked = asyncio.create_task(client.get("/v1/topics/unknown?max_block_ms=100"))
@@ -410,7 +412,7 @@ def test_the_status_counts_waiting_calls(web: HttpApp) -> None:
 # -- failures ------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_path_is_a_problem_document(web: HttpApp) -> None:
+def test_an_unknown_path_is_a_problem_document(web: NativeApp) -> None:
     for path, status in {
         "/nowhere": 404,
         "/v1/topics/orders/": 404,
@@ -427,7 +429,7 @@ def test_an_unknown_path_is_a_problem_document(web: HttpApp) -> None:
 
 
 def test_a_bug_is_a_500_that_says_nothing_of_its_inside(
-    web: HttpApp, caplog: pytest.LogCaptureFixture
+    web: NativeApp, caplog: pytest.LogCaptureFixture
 ) -> None:
     web.producer.status = lambda: 1 // 0  # type: ignore[method-assign,assignment,return-value]
 
@@ -501,7 +503,7 @@ def within(path: str) -> str:
     return path.replace("orders", "%6Frders")
 
 
-def asked(web: HttpApp, path: str, end: str) -> tuple[httpx.Response, dict[str, object]]:
+def asked(web: NativeApp, path: str, end: str) -> tuple[httpx.Response, dict[str, object]]:
     """The answer to a look-up that waits until the topic appears, is missing, or the time is over."""
 
     async def scenario() -> tuple[httpx.Response, dict[str, object]]:
@@ -524,8 +526,8 @@ def asked(web: HttpApp, path: str, end: str) -> tuple[httpx.Response, dict[str, 
 def test_both_ways_ask_the_same_and_answer_the_same() -> None:
     for path in PLAIN:
         for end in ("appears", "missing", "late"):
-            here, asked_here = asked(HttpApp(), path, end)
-            there, asked_there = asked(HttpApp(), within(path), end)
+            here, asked_here = asked(NativeApp(), path, end)
+            there, asked_there = asked(NativeApp(), within(path), end)
             assert asked_here == asked_there, (path, end)
             assert (here.status_code, here.json()) == (there.status_code, there.json()), (path, end)
             assert here.headers.keys() == there.headers.keys(), (path, end)
@@ -537,7 +539,7 @@ async def nobody(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
-    web = HttpApp()
+    web = NativeApp()
     sidecar = web.app.sidecar
     parked = ParkedLookups(nobody, sidecar.lookups, lambda _: False, sidecar.http, sidecar.failed)
 
@@ -552,7 +554,7 @@ def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
 
 
 def test_a_request_that_is_not_plain_is_passed_on_as_it_came() -> None:
-    web = HttpApp()
+    web = NativeApp()
     passed_on = []
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
@@ -585,7 +587,7 @@ def test_a_request_that_is_not_plain_is_passed_on_as_it_came() -> None:
 
 def test_a_caller_who_may_read_parts_of_paths_reads_no_other_topic(tmp_path: Path) -> None:
     tokens = TokensFile(tmp_path, odd={"read": ["leader", "partitions*", "l*"]})
-    web = HttpApp(tokens_file=tokens.setting)
+    web = NativeApp(tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3, "leader": 1})
     headers = tokens.of("odd")
     assert web.get("/v1/topics/leader", headers=headers).status_code == 200

@@ -12,7 +12,7 @@ from client_core import Errors, InvalidTopicError, Phase, ProducerClosedError, R
 from client_core.errors import error_for
 from service.wire.errors import Problem, problem_of, problem_of_failure
 from service.wire.reasons import REASONS, SHUTTING_DOWN
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ PRODUCE = "/v1/topics/orders/records"
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    web = HttpApp()
+def web() -> NativeApp:
+    web = NativeApp()
     web.producer.set_topics({"orders": 3})
     return web
 
 
-def reason_of(web: HttpApp, method: str, path: str, **more: object) -> str:
+def reason_of(web: NativeApp, method: str, path: str, **more: object) -> str:
     """Returns the reason of a refusal, after its page was read."""
     answer = web.ask(method, path, **more)  # type: ignore[arg-type]
     document = answer.json()
@@ -40,7 +40,7 @@ def reason_of(web: HttpApp, method: str, path: str, **more: object) -> str:
     return str(document["type"].removeprefix("/problems/"))
 
 
-def test_each_refusal_names_its_reason(web: HttpApp) -> None:
+def test_each_refusal_names_its_reason(web: NativeApp) -> None:
     json_type = {"content-type": "application/json"}
     refusals = {
         ("GET", "/v1/topics/orders/partitions/9", b""): "unknown-partition",
@@ -61,7 +61,7 @@ def test_each_refusal_names_its_reason(web: HttpApp) -> None:
 
 
 def test_the_pages_need_no_token_and_an_unknown_one_is_not_there(tmp_path: Path) -> None:
-    web = HttpApp(tokens_file=TokensFile(tmp_path, shop={}).setting)
+    web = NativeApp(tokens_file=TokensFile(tmp_path, shop={}).setting)
     for reason in REASONS:
         page = web.get(reason.uri)
         assert page.status_code == 200

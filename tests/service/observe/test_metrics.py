@@ -23,7 +23,7 @@ from service.observe.metrics import (
 from service.process.admin import make_registry
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import with_status
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ ONE = b'{"records":[{"value":1}]}'
 TIMED_OUT = Errors.REQUEST_TIMED_OUT
 
 
-def scraped(web: HttpApp) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+def scraped(web: NativeApp) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """Every sample: name to labels to value."""
     samples: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     text = generate_latest(make_registry(web.app)).decode()
@@ -42,23 +42,23 @@ def scraped(web: HttpApp) -> dict[str, dict[tuple[tuple[str, str], ...], float]]
     return samples
 
 
-def value(web: HttpApp, name: str, **labels: str) -> float | None:
+def value(web: NativeApp, name: str, **labels: str) -> float | None:
     return make_registry(web.app).get_sample_value(f"pilotfish_{name}", labels)
 
 
-def errors(web: HttpApp, error: str, cause: str) -> float | None:
+def errors(web: NativeApp, error: str, cause: str) -> float | None:
     return value(web, "record_errors_total", error=error, cause=cause)
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    app = HttpApp(topic_metrics=True, topic_metrics_limit=2)
+def web() -> NativeApp:
+    app = NativeApp(topic_metrics=True, topic_metrics_limit=2)
     app.producer.events = e.NO_EVENTS  # what is counted is what a test says
     app.producer.set_topics({"orders": 3})
     return app
 
 
-def emit(web: HttpApp, *events: e.Event) -> None:
+def emit(web: NativeApp, *events: e.Event) -> None:
     for event in events:
         web.app.client_metrics.emit(event)
 
@@ -94,7 +94,7 @@ def test_a_family_forgets_by_label_and_a_reader_is_not_disturbed() -> None:
 # -- events --------------------------------------------------------------------------------------------------
 
 
-def test_refreshes_are_counted_by_reason_and_outcome(web: HttpApp) -> None:
+def test_refreshes_are_counted_by_reason_and_outcome(web: NativeApp) -> None:
     emit(
         web,
         e.MetadataRefreshed("expired", 2, 2, False, 40, 1, 3, 1, "c"),
@@ -107,7 +107,7 @@ def test_refreshes_are_counted_by_reason_and_outcome(web: HttpApp) -> None:
     assert (value(web, "metadata_last_refresh_success_timestamp_seconds") or 0) > 1.7e9
 
 
-def test_series_that_alerts_look_at_begin_at_zero(web: HttpApp) -> None:
+def test_series_that_alerts_look_at_begin_at_zero(web: NativeApp) -> None:
     assert value(web, "metadata_refreshes_total", reason="manual", outcome="success") == 0
     assert value(web, "metadata_refreshes_total", reason="disconnect", outcome="no_node") == 0
     assert requests(web, "POST", "/v1/topics/{topic}/records", "503") == 0
@@ -118,7 +118,7 @@ def test_series_that_alerts_look_at_begin_at_zero(web: HttpApp) -> None:
     assert value(web, "produce_duration_seconds_count", outcome="error") == 0
 
 
-def test_credentials_that_are_read_again_are_counted_by_how_that_went(web: HttpApp) -> None:
+def test_credentials_that_are_read_again_are_counted_by_how_that_went(web: NativeApp) -> None:
     assert value(web, "credential_reloads_total", outcome="success") == 0
     assert value(web, "credential_reloads_total", outcome="failure") == 0
     emit(
@@ -131,7 +131,7 @@ def test_credentials_that_are_read_again_are_counted_by_how_that_went(web: HttpA
     assert value(web, "credential_reloads_total", outcome="failure") == 1
 
 
-def test_the_expiry_of_our_certificate_is_a_metric_and_absent_without_one(web: HttpApp) -> None:
+def test_the_expiry_of_our_certificate_is_a_metric_and_absent_without_one(web: NativeApp) -> None:
     assert value(web, "tls_certificate_expiry_timestamp_seconds") is None
     emit(web, e.CertificateLoaded(2_000_000_000))
     assert value(web, "tls_certificate_expiry_timestamp_seconds") == 2_000_000_000
@@ -139,13 +139,13 @@ def test_the_expiry_of_our_certificate_is_a_metric_and_absent_without_one(web: H
     assert value(web, "tls_certificate_expiry_timestamp_seconds") == 2_100_000_000
 
 
-def test_a_flush_is_no_wait_for_memory(web: HttpApp) -> None:
+def test_a_flush_is_no_wait_for_memory(web: NativeApp) -> None:
     emit(web, e.WaitFinished("flush", "success", 40), e.WaitFinished("buffer", "success", 40))
     assert value(web, "buffer_pool_wait_seconds_count") == 1
     assert value(web, "metadata_wait_seconds_count", outcome="success") == 0
 
 
-def test_batches_and_records_are_counted(web: HttpApp) -> None:
+def test_batches_and_records_are_counted(web: NativeApp) -> None:
     emit(
         web,
         e.BatchSent(node_id=1, records=10, batch_bytes=500, raw_bytes=1000, queue_ms=5, attempt=1),
@@ -167,7 +167,7 @@ def test_batches_and_records_are_counted(web: HttpApp) -> None:
     assert not errors(web, "NOT_LEADER_OR_FOLLOWER", "NOT_LEADER_OR_FOLLOWER"), "it was sent again"
 
 
-def test_requests_are_counted_by_api_and_bytes_by_broker(web: HttpApp) -> None:
+def test_requests_are_counted_by_api_and_bytes_by_broker(web: NativeApp) -> None:
     emit(
         web,
         e.RequestCompleted("Produce", 1, 30, 100, 20),
@@ -182,7 +182,7 @@ def test_requests_are_counted_by_api_and_bytes_by_broker(web: HttpApp) -> None:
     assert value(web, "network_sent_bytes_total", broker="bootstrap") == 15
 
 
-def test_waits_are_counted_by_phase(web: HttpApp) -> None:
+def test_waits_are_counted_by_phase(web: NativeApp) -> None:
     emit(
         web,
         e.WaitFinished("metadata", "timeout", 500),
@@ -260,7 +260,7 @@ def test_of_brokers_that_left_the_last_are_remembered() -> None:
     assert metrics.has_left(last)
 
 
-def test_topics_beyond_the_limit_share_a_label(web: HttpApp) -> None:
+def test_topics_beyond_the_limit_share_a_label(web: NativeApp) -> None:
     for topic in ("a", "b", "c", "d", "a"):
         emit(web, e.ProduceFinished(topic, 0, 1, 1, 10, 1, 0, Errors.NONE))
     assert value(web, "topic_records_sent_total", topic="a") == 2
@@ -277,7 +277,7 @@ def test_without_being_asked_no_topic_is_a_label() -> None:
     assert [family.samples for family in topics] == [[]]
 
 
-def test_an_event_that_is_not_counted_is_accepted_all_the_same(web: HttpApp) -> None:
+def test_an_event_that_is_not_counted_is_accepted_all_the_same(web: NativeApp) -> None:
     emit(web, e.NodeConnecting(1), e.PartitionCountChanged("a", None, 3))
 
 
@@ -288,7 +288,7 @@ def a_node(node_id: int, state: str, in_flight: int = 0, backoff_ms: int = 0) ->
     return NodeStatus(node_id, "host", 9092, state, in_flight, None, backoff_ms, 0, None, None)
 
 
-def test_connections_are_gauges_of_this_moment(web: HttpApp) -> None:
+def test_connections_are_gauges_of_this_moment(web: NativeApp) -> None:
     nodes = (a_node(1, "ready", 3), a_node(2, "disconnected", 0, 500))
     with_status(web.producer, nodes=nodes)
     assert value(web, "broker_in_flight_requests", broker="1") == 3
@@ -297,7 +297,7 @@ def test_connections_are_gauges_of_this_moment(web: HttpApp) -> None:
     assert value(web, "broker_reconnect_backoff_seconds", broker="2") == 0.5
 
 
-def test_bootstrap_addresses_share_one_label(web: HttpApp) -> None:
+def test_bootstrap_addresses_share_one_label(web: NativeApp) -> None:
     with_status(web.producer, nodes=(a_node(-1, "ready", 1), a_node(-2, "connecting", 2)))
     assert value(web, "broker_in_flight_requests", broker="bootstrap") == 3
     assert value(web, "broker_connection_state", broker="bootstrap", state="ready") == 1
@@ -305,7 +305,7 @@ def test_bootstrap_addresses_share_one_label(web: HttpApp) -> None:
     assert value(web, "broker_in_flight_requests", broker="-1") is None
 
 
-def test_a_broker_that_left_has_state_0(web: HttpApp) -> None:
+def test_a_broker_that_left_has_state_0(web: NativeApp) -> None:
     with_status(web.producer, nodes=(a_node(1, "ready"), a_node(2, "disconnected", 3, 500)))
     emit(web, e.BrokersChanged(joined=(1, 2), left=(), moved=()))
     assert value(web, "broker_connection_state", broker="2", state="disconnected") == 1
@@ -316,7 +316,7 @@ def test_a_broker_that_left_has_state_0(web: HttpApp) -> None:
         assert not any(of_2)
 
 
-def test_the_latency_of_a_broker_outlives_its_connection(web: HttpApp) -> None:
+def test_the_latency_of_a_broker_outlives_its_connection(web: NativeApp) -> None:
     node = a_node(2, "ready")
     with_status(web.producer, nodes=(node,))
     for event in (
@@ -382,7 +382,7 @@ def test_attempts_that_go_on_failing_do_not_begin_anew() -> None:
     assert unreachable_s(metrics) == 30
 
 
-def test_turns_of_the_poll_loop_are_counted_by_how_long_they_worked(web: HttpApp) -> None:
+def test_turns_of_the_poll_loop_are_counted_by_how_long_they_worked(web: NativeApp) -> None:
     for worked_ms in (0, 1, 40, 90_000):
         web.producer.turn_times.add(worked_ms)
     web.producer.failed_turns = 3
@@ -395,17 +395,17 @@ def test_turns_of_the_poll_loop_are_counted_by_how_long_they_worked(web: HttpApp
     assert value(web, "poll_loop_max_sleep_seconds") == 30
 
 
-def test_turns_that_failed_are_told_of_each_loop_there_is(web: HttpApp, tmp_path: Path) -> None:
+def test_turns_that_failed_are_told_of_each_loop_there_is(web: NativeApp, tmp_path: Path) -> None:
     assert [value(web, "loop_failed_turns_total", loop=loop) for loop in ("spool", "event_log")] == [None] * 2
     (tmp_path / "spool").mkdir()
-    both = HttpApp(spool_folder=str(tmp_path / "spool"), events_folder=str(tmp_path / "events"))
+    both = NativeApp(spool_folder=str(tmp_path / "spool"), events_folder=str(tmp_path / "events"))
     assert both.app.spool is not None
     both.app.spool.delivery.failed_turns = 7
     assert value(both, "loop_failed_turns_total", loop="spool") == 7
     assert value(both, "loop_failed_turns_total", loop="event_log") == 0
 
 
-def test_metadata_and_buffer_are_gauges(web: HttpApp) -> None:
+def test_metadata_and_buffer_are_gauges(web: NativeApp) -> None:
     web.producer.clock.advance(2_500)
     assert value(web, "metadata_age_seconds") == 2.5
     assert value(web, "metadata_max_age_seconds") == 300
@@ -415,7 +415,7 @@ def test_metadata_and_buffer_are_gauges(web: HttpApp) -> None:
 
 
 def test_before_the_first_answer_there_is_no_age_and_no_cluster() -> None:
-    web = HttpApp()
+    web = NativeApp()
     assert value(web, "metadata_age_seconds") is None
     assert "pilotfish_cluster_info" not in scraped(web)
 
@@ -423,11 +423,11 @@ def test_before_the_first_answer_there_is_no_age_and_no_cluster() -> None:
 # -- HTTP ----------------------------------------------------------------------------------------------------
 
 
-def requests(web: HttpApp, method: str, route: str, code: str) -> float | None:
+def requests(web: NativeApp, method: str, route: str, code: str) -> float | None:
     return value(web, "http_requests_total", method=method, route=route, code=code)
 
 
-def test_requests_are_counted_by_route_never_by_path(web: HttpApp) -> None:
+def test_requests_are_counted_by_route_never_by_path(web: NativeApp) -> None:
     etag = web.get("/v1/topics/orders").headers["etag"]
     web.get("/v1/topics/orders", headers={"if-none-match": etag})
     web.get("/v1/topics/%6Frders")
@@ -446,7 +446,7 @@ def test_requests_are_counted_by_route_never_by_path(web: HttpApp) -> None:
     assert value(web, "http_requests_in_progress") == 0
 
 
-def test_look_ups_that_waited_are_counted_by_how_they_ended(web: HttpApp) -> None:
+def test_look_ups_that_waited_are_counted_by_how_they_ended(web: NativeApp) -> None:
     for path in ("/v1/topics/a", "/v1/topics/a/partitions/0", "/v1/topics/a/leader?partition=0"):
         web.producer.clock.advance(1_000)  # beyond what is remembered as missing
         assert web.get(path, ends=web.producer.say_unknown).status_code == 404
@@ -462,12 +462,12 @@ def test_look_ups_that_waited_are_counted_by_how_they_ended(web: HttpApp) -> Non
         assert counts == {"404": 1, "503": 1}, route
 
 
-def test_a_made_up_method_makes_no_series_up(web: HttpApp) -> None:
+def test_a_made_up_method_makes_no_series_up(web: NativeApp) -> None:
     web.ask("BREW", "/v1/cluster")
     assert requests(web, "other", "/v1/cluster", "405") == 1
 
 
-def test_fast_and_slow_way_share_their_series(web: HttpApp) -> None:
+def test_fast_and_slow_way_share_their_series(web: NativeApp) -> None:
     web.get("/v1/cluster")
     web.get("/v1/cluster?max_age_ms=1000")
     assert requests(web, "GET", "/v1/cluster", "200") == 2
@@ -475,7 +475,7 @@ def test_fast_and_slow_way_share_their_series(web: HttpApp) -> None:
     assert seconds == 2
 
 
-def test_produces_are_timed_by_how_they_ended(web: HttpApp) -> None:
+def test_produces_are_timed_by_how_they_ended(web: NativeApp) -> None:
     web.produce(ONE)
     web.produce(b"{")
     fails = RecordFailure(error_for(10), Phase.DELIVERY, Written.UNKNOWN, 1)
@@ -490,7 +490,7 @@ def test_produces_are_timed_by_how_they_ended(web: HttpApp) -> None:
     assert value(web, "produce_duration_seconds_count", outcome="partial") == 2, "of a stream, too"
 
 
-def test_produces_are_timed_however_their_path_is_spelled(web: HttpApp) -> None:
+def test_produces_are_timed_however_their_path_is_spelled(web: NativeApp) -> None:
     headers = {"content-type": "application/json"}
     for path, body in [("or%64ers", ONE), ("orders", ONE), ("or%64ers", b"{")]:
         web.post(f"/v1/topics/{path}/records", content=body, headers=headers)
@@ -500,7 +500,7 @@ def test_produces_are_timed_however_their_path_is_spelled(web: HttpApp) -> None:
     assert counts == {"success": 2, "error": 1, "partial": 0}
 
 
-def test_a_caller_who_left_while_its_topic_was_looked_up_is_499(web: HttpApp) -> None:
+def test_a_caller_who_left_while_its_topic_was_looked_up_is_499(web: NativeApp) -> None:
     headers = [(b"host", b"localhost")]
 
     async def receive() -> dict[str, Any]:
@@ -514,7 +514,7 @@ def test_a_caller_who_left_while_its_topic_was_looked_up_is_499(web: HttpApp) ->
     assert requests(web, "GET", "/v1/topics/{topic}", "499") == 1
 
 
-def test_a_caller_who_left_is_499(web: HttpApp) -> None:
+def test_a_caller_who_left_is_499(web: NativeApp) -> None:
     messages: list[dict[str, Any]] = [{"type": "http.disconnect"}]
 
     async def receive() -> dict[str, Any]:
@@ -530,7 +530,7 @@ def test_a_caller_who_left_is_499(web: HttpApp) -> None:
     assert requests(web, "POST", "/v1/topics/{topic}/records", "499") == 1
 
 
-def test_a_scrape_of_a_busy_sidecar_stays_small(web: HttpApp) -> None:
+def test_a_scrape_of_a_busy_sidecar_stays_small(web: NativeApp) -> None:
     """Below 2,000 lines, though every api, error, reason, status and route was seen on twenty brokers."""
     for api in ("Produce", "Metadata", "ApiVersions", "InitProducerId"):
         for error in list(Errors)[:10]:

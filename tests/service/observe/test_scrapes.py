@@ -23,7 +23,7 @@ from service.process.server import bound_socket
 from tests.speed.counted_calls import calls_of
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import with_status
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.plain_http import NO_TLS
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ REASONS: Final = ("refused", "unresolved", "forbidden", "closed", "setup_timeout
 
 
 @pytest.fixture(scope="module")
-def busy() -> HttpApp:
-    web = HttpApp(topic_metrics=True, topic_metrics_limit=TOPICS)
+def busy() -> NativeApp:
+    web = NativeApp(topic_metrics=True, topic_metrics_limit=TOPICS)
     web.producer.set_topics({"orders": 3})
     for event in all_that_happens():
         web.app.events.emit(event)
@@ -69,21 +69,21 @@ def all_that_happens() -> Iterator[e.Event]:
         yield e.ProduceFinished(f"topic-{number}", 0, 1, 1, 10, 1, 0, Errors.MESSAGE_TOO_LARGE)
 
 
-def test_a_scrape_of_the_largest_stays_below_four_thousand_lines(busy: HttpApp) -> None:
+def test_a_scrape_of_the_largest_stays_below_four_thousand_lines(busy: NativeApp) -> None:
     text = generate_latest(make_registry(busy.app)).decode()
     assert text.count('broker="99"') > 5
     assert text.count('topic="_other"') == 2
     assert len(text.splitlines()) < MOST_LINES
 
 
-def test_what_a_line_shows_is_collected_in_few_calls(busy: HttpApp) -> None:
+def test_what_a_line_shows_is_collected_in_few_calls(busy: NativeApp) -> None:
     registry = make_registry(busy.app)
     lines = len(generate_latest(registry).splitlines())
     calls = calls_of(lambda: list(registry.collect()))
     assert (sum(calls.python.values()) + sum(calls.c.values())) / lines <= MOST_CALLS_A_LINE
 
 
-def test_what_the_brokers_of_a_scrape_cost_grows_with_their_number_only(busy: HttpApp) -> None:
+def test_what_the_brokers_of_a_scrape_cost_grows_with_their_number_only(busy: NativeApp) -> None:
     """No metric has a series for a broker and an api, a broker and a topic, or the like."""
     text = generate_latest(make_registry(busy.app)).decode().splitlines()
     of_one = [line for line in text if 'broker="7"' in line]
@@ -104,7 +104,7 @@ class Notes(Collector):
 
 
 def test_a_scrape_is_made_on_the_admin_thread() -> None:
-    web, notes = HttpApp(), Notes()
+    web, notes = NativeApp(), Notes()
 
     async def scenario() -> httpx.Response:
         with bound_socket("127.0.0.1", 0, "admin_port") as bound:
@@ -121,7 +121,7 @@ def test_a_scrape_is_made_on_the_admin_thread() -> None:
     assert notes.threads == ["pilotfish-admin"]
 
 
-def test_openmetrics_is_sent_on_request(busy: HttpApp) -> None:
+def test_openmetrics_is_sent_on_request(busy: NativeApp) -> None:
     async def scrape() -> httpx.Response:
         registry = make_registry(busy.app)
         health = Health(busy.app.sidecar, asyncio.get_running_loop(), lambda: True)

@@ -11,15 +11,15 @@ from client_core import events as e
 from service.admission.caller import ANYONE, Caller, TopicRules
 from service.native.status_schemas import StatusAnswer
 from tests.support.fake_producer import with_status
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 READER = Caller("reader", TopicRules.of(["orders"]), TopicRules.of([]))
 
 
 @pytest.fixture
-def web() -> HttpApp:
+def web() -> NativeApp:
     """Node 2 has requests that it leaves unanswered; topic nope is waited for."""
-    app = HttpApp()
+    app = NativeApp()
     app.producer.set_topics({"orders": 3})
     now_ms = app.producer.clock.now_ms()
     queued, sent = BatchCount(9, 900, 9, now_ms - 3_300), BatchCount(5, 300, 5, now_ms - 3_200)
@@ -35,11 +35,11 @@ def web() -> HttpApp:
     return app
 
 
-def status(web: HttpApp, caller: Caller = ANYONE) -> Any:
+def status(web: NativeApp, caller: Caller = ANYONE) -> Any:
     return web.app.sidecar.status.document(caller)
 
 
-def test_the_answer_is_as_the_document_says(web: HttpApp) -> None:
+def test_the_answer_is_as_the_document_says(web: NativeApp) -> None:
     web.app.events.emit(e.LeadersChanged("orders", [(0, (1, 4), (2, 5))]))
     web.app.events.emit(e.BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
     answer = web.get("/v1/status")
@@ -50,7 +50,7 @@ def test_the_answer_is_as_the_document_says(web: HttpApp) -> None:
 
 
 def test_an_idle_sidecar_is_not_slow() -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics({"orders": 3})
     with_status(web.producer, state="running", producer_id=7)
     answer = StatusAnswer.model_validate(web.get("/v1/status").json(), strict=True)
@@ -59,7 +59,7 @@ def test_an_idle_sidecar_is_not_slow() -> None:
     assert (answer.watchers, answer.waiting_requests) == (0, 0)
 
 
-def test_a_slow_produce_is_explained_by_node_and_phase(web: HttpApp) -> None:
+def test_a_slow_produce_is_explained_by_node_and_phase(web: NativeApp) -> None:
     slow = [(finding["node"], finding["phase"]) for finding in status(web)["slow"]]
     assert slow == [(None, "queue"), (2, "delivery"), (None, "metadata")]
     assert status(web)["slow"][1]["detail"] == (
@@ -68,7 +68,7 @@ def test_a_slow_produce_is_explained_by_node_and_phase(web: HttpApp) -> None:
 
 
 def test_from_when_on_something_is_slow_is_a_setting() -> None:
-    web = HttpApp(slow_after_ms=60_000)
+    web = NativeApp(slow_after_ms=60_000)
     web.producer.set_topics({"orders": 3})
     now_ms = web.producer.clock.now_ms()
     web.producer.waits = Backlog(queued={None: BatchCount(1, 7, 1, now_ms - 59_999)})
@@ -78,7 +78,7 @@ def test_from_when_on_something_is_slow_is_a_setting() -> None:
     assert len(status(web)["slow"]) == 1
 
 
-def test_each_node_says_what_waits_for_it_and_how_fast_it_was(web: HttpApp) -> None:
+def test_each_node_says_what_waits_for_it_and_how_fast_it_was(web: NativeApp) -> None:
     web.app.events.emit(e.RequestCompleted("Produce", 2, 40, 10, 10))
     web.app.events.emit(e.BatchRetried("orders", 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
     web.producer.clock.advance(100)
@@ -93,7 +93,7 @@ def test_each_node_says_what_waits_for_it_and_how_fast_it_was(web: HttpApp) -> N
     assert node["last_failure"]["age_ms"] == 100
 
 
-def test_each_phase_says_who_waits_and_how_long_it_took_lately(web: HttpApp) -> None:
+def test_each_phase_says_who_waits_and_how_long_it_took_lately(web: NativeApp) -> None:
     web.app.events.emit(e.WaitFinished("metadata", "success", 120))
     phases = status(web)["phases"]
     assert {name: (phase["waiting"], phase["oldest_ms"]) for name, phase in phases.items()} == {
@@ -105,7 +105,7 @@ def test_each_phase_says_who_waits_and_how_long_it_took_lately(web: HttpApp) -> 
     assert phases["metadata"]["recent"]["max_ms"] == 120
 
 
-def test_produce_is_counted_in_requests_records_and_bytes(web: HttpApp) -> None:
+def test_produce_is_counted_in_requests_records_and_bytes(web: NativeApp) -> None:
     assert web.produce('{"records":[{"value":1},{"value":2}]}').status_code == 200
     web.app.events.emit(e.ProduceFinished("orders", 0, 1, 2, 80, 12, 0, Errors.NONE))
     web.producer.clock.advance(1_000)
@@ -119,7 +119,7 @@ def test_produce_is_counted_in_requests_records_and_bytes(web: HttpApp) -> None:
     assert columns["mean_ms"][0] is None
 
 
-def test_leader_changes_are_returned_the_latest_first(web: HttpApp) -> None:
+def test_leader_changes_are_returned_the_latest_first(web: NativeApp) -> None:
     for partition in (0, 1):
         web.app.events.emit(e.LeadersChanged("orders", [(partition, (1, 4), (-1, 5))]))
     reported = status(web)["leader_changes"]
@@ -134,7 +134,7 @@ def test_leader_changes_are_returned_the_latest_first(web: HttpApp) -> None:
     }
 
 
-def test_a_caller_sees_no_name_of_a_topic_that_it_may_not_read(web: HttpApp) -> None:
+def test_a_caller_sees_no_name_of_a_topic_that_it_may_not_read(web: NativeApp) -> None:
     for topic in ("orders", "secret"):
         web.app.events.emit(e.LeadersChanged(topic, [(0, (1, 4), (2, 5))]))
         web.app.events.emit(e.BatchRetried(topic, 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
@@ -145,7 +145,7 @@ def test_a_caller_sees_no_name_of_a_topic_that_it_may_not_read(web: HttpApp) -> 
     assert "secret-0" in web.app.sidecar.status.body(ANYONE).decode()
 
 
-def test_a_status_that_watchers_share_is_made_once_for_callers_of_the_same_rights(web: HttpApp) -> None:
+def test_a_status_that_watchers_share_is_made_once_for_callers_of_the_same_rights(web: NativeApp) -> None:
     report = web.app.sidecar.status
     first = report.shared_body(ANYONE)
     assert report.shared_body(ANYONE) is first
@@ -155,7 +155,7 @@ def test_a_status_that_watchers_share_is_made_once_for_callers_of_the_same_right
     assert len(report._shared) == 1, "what nobody asked for lately is still kept"
 
 
-def test_more_topics_that_wait_than_are_listed_are_cut_to_those_with_most_requests(web: HttpApp) -> None:
+def test_more_topics_that_wait_than_are_listed_are_cut_to_those_with_most_requests(web: NativeApp) -> None:
     now_ms = web.producer.clock.now_ms()
     waits = tuple(TopicWait(f"t{n}", Phase.METADATA, n, now_ms) for n in range(1, 1_001))
     web.producer.waits = Backlog(topic_waits=waits)

@@ -14,7 +14,7 @@ from service.process.admin import AdminApp, make_registry
 from service.process.health import Health
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import FakeProducer, with_status
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from tests.support.fake_producer import FakeTicket
 
 
-async def probe(web: HttpApp, path: str, *, listening: bool = True, method: str = "GET") -> httpx.Response:
+async def probe(web: NativeApp, path: str, *, listening: bool = True, method: str = "GET") -> httpx.Response:
     health = Health(web.app.sidecar, asyncio.get_running_loop(), lambda: listening)
     async with web.client(AdminApp(make_registry(web.app), health)) as client:
         return await client.request(method, path)
 
 
-def ask(web: HttpApp, path: str, **how: Any) -> httpx.Response:
+def ask(web: NativeApp, path: str, **how: Any) -> httpx.Response:
     return run(probe(web, path, **how))
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    app = HttpApp(liveness_timeout_ms=50)
+def web() -> NativeApp:
+    app = NativeApp(liveness_timeout_ms=50)
     app.producer.set_topics({"orders": 3})
     app.producer.start()
     return app
@@ -45,21 +45,21 @@ def web() -> HttpApp:
 # -- livez ---------------------------------------------------------------------------------------------------
 
 
-def test_it_lives_while_both_loops_turn(web: HttpApp) -> None:
+def test_it_lives_while_both_loops_turn(web: NativeApp) -> None:
     assert (ask(web, "/livez").status_code, ask(web, "/livez").text) == (200, "ok\n")
 
 
 def test_it_lives_without_kafka() -> None:
-    assert ask(HttpApp(), "/livez").status_code == 200
+    assert ask(NativeApp(), "/livez").status_code == 200
 
 
-def test_a_poll_loop_that_does_not_turn_when_woken_is_dead(web: HttpApp) -> None:
+def test_a_poll_loop_that_does_not_turn_when_woken_is_dead(web: NativeApp) -> None:
     web.producer.turns_when_woken = False
     answer = ask(web, "/livez")
     assert (answer.status_code, answer.text) == (503, "the poll loop did not complete a turn within 50 ms\n")
 
 
-async def test_an_event_loop_that_does_not_turn_is_dead(web: HttpApp) -> None:
+async def test_an_event_loop_that_does_not_turn_is_dead(web: NativeApp) -> None:
     stuck = asyncio.new_event_loop()
     try:
         assert (
@@ -70,12 +70,12 @@ async def test_an_event_loop_that_does_not_turn_is_dead(web: HttpApp) -> None:
         stuck.close()
 
 
-def test_a_client_that_failed_is_dead_at_once(web: HttpApp) -> None:
+def test_a_client_that_failed_is_dead_at_once(web: NativeApp) -> None:
     web.producer.state = "failed"
     assert ask(web, "/livez").text == "the client has failed\n"
 
 
-def test_a_client_that_closes_is_not_dead(web: HttpApp) -> None:
+def test_a_client_that_closes_is_not_dead(web: NativeApp) -> None:
     web.producer.turns_when_woken = False
     web.app.sidecar.drain.begun = True
     assert ask(web, "/livez").status_code == 200
@@ -84,9 +84,9 @@ def test_a_client_that_closes_is_not_dead(web: HttpApp) -> None:
 # -- readyz --------------------------------------------------------------------------------------------------
 
 
-def test_it_is_ready_when_metadata_is_there(web: HttpApp) -> None:
+def test_it_is_ready_when_metadata_is_there(web: NativeApp) -> None:
     assert ask(web, "/readyz").status_code == 200
-    assert ask(HttpApp(), "/readyz").text == "no metadata yet\n"
+    assert ask(NativeApp(), "/readyz").text == "no metadata yet\n"
 
 
 def node(state: str, error_age_ms: int | None) -> NodeStatus:
@@ -94,7 +94,7 @@ def node(state: str, error_age_ms: int | None) -> NodeStatus:
     return NodeStatus(1, "host", 9092, state, 0, None, 0, 0, error, error_age_ms)
 
 
-def test_it_is_not_ready_when_every_broker_has_gone(web: HttpApp) -> None:
+def test_it_is_not_ready_when_every_broker_has_gone(web: NativeApp) -> None:
     web.producer.clock.advance(1_000)
     for nodes, ready in (
         ((node("ready", None), node("disconnected", 5)), True),
@@ -106,7 +106,7 @@ def test_it_is_not_ready_when_every_broker_has_gone(web: HttpApp) -> None:
         assert (ask(web, "/readyz").status_code == 200) is ready, nodes
 
 
-def test_a_refresh_that_failed_after_the_last_good_one_is_not_ready(web: HttpApp) -> None:
+def test_a_refresh_that_failed_after_the_last_good_one_is_not_ready(web: NativeApp) -> None:
     web.producer.clock.advance(1_000)
     reported: ClientStatus = web.producer.status()
     with_status(web.producer, metadata=replace(reported.metadata, last_error="x", last_error_age_ms=10))
@@ -130,7 +130,7 @@ def asked(oldest_in_flight_ms: int | None) -> NodeStatus:
 def test_it_is_not_ready_when_no_broker_has_answered_for_long_while_one_was_asked(
     nodes: tuple[NodeStatus, ...], answered_ms: int | None, refreshes: int
 ) -> None:
-    web = HttpApp(lookup_refresh_wait_ms=0)
+    web = NativeApp(lookup_refresh_wait_ms=0)
     web.producer.set_topics({"orders": 3})
     with_status(web.producer, nodes=nodes, last_answer_age_ms=answered_ms)
     answer = ask(web, "/readyz")
@@ -141,7 +141,7 @@ def test_it_is_not_ready_when_no_broker_has_answered_for_long_while_one_was_aske
 
 
 def test_where_one_broker_hangs_and_no_other_one_was_asked_the_probe_asks_another() -> None:
-    web = HttpApp(lookup_refresh_wait_ms=60_000)
+    web = NativeApp(lookup_refresh_wait_ms=60_000)
     web.producer.set_topics({"orders": 3})
 
     class Answering(FakeProducer):
@@ -155,7 +155,7 @@ def test_where_one_broker_hangs_and_no_other_one_was_asked_the_probe_asks_anothe
     assert len(web.producer.refreshes) == 1
 
 
-def test_it_is_not_ready_once_it_is_asked_to_end(web: HttpApp) -> None:
+def test_it_is_not_ready_once_it_is_asked_to_end(web: NativeApp) -> None:
     web.app.sidecar.drain.announced = True
     assert ask(web, "/readyz").text == "shutting down\n"
 
@@ -163,7 +163,7 @@ def test_it_is_not_ready_once_it_is_asked_to_end(web: HttpApp) -> None:
 # -- startupz ------------------------------------------------------------------------------------------------
 
 
-def test_it_has_started_when_it_listens_and_knows_the_cluster(web: HttpApp) -> None:
+def test_it_has_started_when_it_listens_and_knows_the_cluster(web: NativeApp) -> None:
     assert ask(web, "/startupz").status_code == 200
     assert ask(web, "/startupz", listening=False).text == "the API does not listen yet\n"
 
@@ -175,7 +175,7 @@ async def test_without_metadata_it_starts_as_the_policy_says() -> None:
         ("strict", 9_000_000, False),
         ("none", 0, True),
     ):
-        web = HttpApp(startup_require_metadata=policy)
+        web = NativeApp(startup_require_metadata=policy)
         health = Health(web.app.sidecar, asyncio.get_running_loop(), lambda: True)
         web.producer.clock.advance(waited_ms)
         assert (health.fault_of_startup() is None) is started, (policy, waited_ms)
@@ -184,14 +184,14 @@ async def test_without_metadata_it_starts_as_the_policy_says() -> None:
 # -- metrics, and the rest -----------------------------------------------------------------------------------
 
 
-def test_metrics_are_text_that_prometheus_reads(web: HttpApp) -> None:
+def test_metrics_are_text_that_prometheus_reads(web: NativeApp) -> None:
     answer = ask(web, "/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     assert "pilotfish_build_info{" in answer.text
     assert "process_resident_memory_bytes" in answer.text
 
 
-async def test_callers_whose_answers_go_on_are_counted_while_they_do(web: HttpApp) -> None:
+async def test_callers_whose_answers_go_on_are_counted_while_they_do(web: NativeApp) -> None:
     sidecar = web.app.sidecar
 
     async def counted() -> list[str]:
@@ -204,7 +204,7 @@ async def test_callers_whose_answers_go_on_are_counted_while_they_do(web: HttpAp
     assert await counted() == ["pilotfish_watchers 0.0", "pilotfish_produce_streams 0.0"]
 
 
-def test_an_unknown_path_is_404_and_nothing_can_be_posted(web: HttpApp) -> None:
+def test_an_unknown_path_is_404_and_nothing_can_be_posted(web: NativeApp) -> None:
     assert ask(web, "/").status_code == 404
     assert ask(web, "/v1/topics/orders").status_code == 404
     assert ask(web, "/metrics", method="POST").status_code == 405

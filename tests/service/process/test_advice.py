@@ -33,7 +33,7 @@ from service.process.advice_document import (
 from service.process.app import create_app
 from tests.service.process.advice_documents import COMPUTED_AT, HOUR_MS, document, entry
 from tests.support.coroutine_tests import run, until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -57,7 +57,7 @@ class Started:
         self.path = folder / "advice.json"
         if content is not None:
             self.path.write_bytes(content)
-        self.web = HttpApp(advice=str(self.path), service_name=service, kafka=kafka)
+        self.web = NativeApp(advice=str(self.path), service_name=service, kafka=kafka)
         self.producer = self.web.producer
         self.producer.sink = self.web.app.completions
         self.producer.max_age_ms = self.web.settings.producer_config().metadata_max_age_ms
@@ -239,7 +239,7 @@ def test_a_folder_or_a_pipe_in_the_place_of_the_file_holds_nothing_up(tmp_path: 
 
 
 def test_without_the_setting_nothing_is_read_and_nothing_logged(log: pytest.LogCaptureFixture) -> None:
-    app = HttpApp().app
+    app = NativeApp().app
     assert metrics(app) == ["metadata_max_age_seconds 300.0", "topics kept: 0"]
     assert log.messages == []
 

@@ -24,7 +24,7 @@ from service.process.loop_watchdog import (
 )
 from service.process.server import bound_socket
 from tests.support.coroutine_tests import run, until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.log_lines import log_lines
 from tests.support.plain_http import NO_TLS
 from tests.support.waiting import wait_until
@@ -50,7 +50,7 @@ class Probed:
     """A sidecar whose poll loop turns or not, and a probe of it."""
 
     def __init__(self) -> None:
-        self.web = HttpApp(liveness_timeout_ms=50)
+        self.web = NativeApp(liveness_timeout_ms=50)
         self.web.producer.start()
         self.loop_watchdog = LoopWatchdog(lambda: THREADS)
 

@@ -18,7 +18,7 @@ from service.produce.produce_answers import Answer
 from service.wire.errors import ProblemError
 from tests.support.coroutine_tests import until
 from tests.support.fake_producer import FakeResult
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.mock_clock import MockClock
 from tests.support.stream_caller import StreamCaller
 
@@ -37,14 +37,14 @@ THREE = b'{"records":[{"value":0},{"value":1},{"value":2}]}'
 HOUR_MS = 3_600_000
 
 
-def app(**settings: Any) -> HttpApp:
-    web = HttpApp(**settings)
+def app(**settings: Any) -> NativeApp:
+    web = NativeApp(**settings)
     web.producer.set_topics({"orders": 3, "audit": 1})
     return web
 
 
 @pytest.fixture
-def web() -> HttpApp:
+def web() -> NativeApp:
     return app()
 
 
@@ -53,7 +53,7 @@ def headers_of(key: str, content_type: str = "application/json") -> dict[str, st
 
 
 def post(
-    web: HttpApp, body: bytes = ONE, key: str = '"k1"', path: str = PATH, **headers: str
+    web: NativeApp, body: bytes = ONE, key: str = '"k1"', path: str = PATH, **headers: str
 ) -> httpx.Response:
     return web.post(path, content=body, headers={**headers_of(key), **headers})
 
@@ -78,7 +78,7 @@ REFUSED = failure(Errors.INVALID_TIMESTAMP, Written.NO)
 ACKNOWLEDGED = RecordMetadata("orders", 1, 7, 17)
 
 
-def answers_with(web: HttpApp, *outcomes: Outcome) -> None:
+def answers_with(web: NativeApp, *outcomes: Outcome) -> None:
     web.producer.outcome_of = lambda index, _: outcomes[index]
 
 
@@ -95,7 +95,7 @@ def settle(ticket: FakeTicket, *outcomes: Outcome) -> None:
 # -- again ---------------------------------------------------------------------------------------------------
 
 
-def test_the_same_request_under_the_same_key_is_answered_the_same_and_written_once(web: HttpApp) -> None:
+def test_the_same_request_under_the_same_key_is_answered_the_same_and_written_once(web: NativeApp) -> None:
     first = post(web, THREE)
     assert (first.status_code, is_replay(first)) == (200, False)
     for again in ('"k1"', "k1", ' "k1" '):
@@ -107,13 +107,13 @@ def test_the_same_request_under_the_same_key_is_answered_the_same_and_written_on
     assert web.app.sidecar.http.replays.value == 3
 
 
-def test_without_a_key_each_request_is_written(web: HttpApp) -> None:
+def test_without_a_key_each_request_is_written(web: NativeApp) -> None:
     web.produce(ONE)
     web.produce(ONE)
     assert len(web.producer.submitted) == 2
 
 
-def test_another_body_under_the_key_is_422_and_writes_nothing(web: HttpApp) -> None:
+def test_another_body_under_the_key_is_422_and_writes_nothing(web: NativeApp) -> None:
     post(web, ONE)
     answer = post(web, THREE)
     outcomes = answer.json()
@@ -121,7 +121,7 @@ def test_another_body_under_the_key_is_422_and_writes_nothing(web: HttpApp) -> N
     assert len(web.producer.submitted) == 1
 
 
-def test_what_else_the_head_says_of_the_record_makes_another_request(web: HttpApp) -> None:
+def test_what_else_the_head_says_of_the_record_makes_another_request(web: NativeApp) -> None:
     octets = {"content-type": "application/octet-stream"}
     post(web, ONE, **octets)
     for query in ("", "?timeout_ms=5000&max_block_ms=0", "?key_format=base64"):
@@ -137,7 +137,7 @@ def test_what_else_the_head_says_of_the_record_makes_another_request(web: HttpAp
     assert len(web.producer.submitted) == 1
 
 
-def test_a_key_belongs_to_its_topic_and_to_its_caller(web: HttpApp) -> None:
+def test_a_key_belongs_to_its_topic_and_to_its_caller(web: NativeApp) -> None:
     everything = TopicRules(prefixes=("",))
 
     async def as_ana(scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,7 +152,7 @@ def test_a_key_belongs_to_its_topic_and_to_its_caller(web: HttpApp) -> None:
     assert not is_replay(hers)
 
 
-def test_a_key_that_is_none_or_a_duplicate_is_400(web: HttpApp) -> None:
+def test_a_key_that_is_none_or_a_duplicate_is_400(web: NativeApp) -> None:
     none = ("", '"', '""', "a b", '"a', 'a"', "a,b", "ü", "a\x7f", '"a"b', '"a";b=1', "x" * 256, "a\\b")
     for keys in (*([key] for key in none), ["a", "a"]):
         given = [(b"idempotency-key", key.encode()) for key in keys]
@@ -193,7 +193,7 @@ OUTCOMES: list[tuple[list[Outcome], int, bool]] = [
 
 
 def test_a_request_that_may_have_been_written_is_kept_and_one_that_was_not_is_tried_again(
-    web: HttpApp,
+    web: NativeApp,
 ) -> None:
     for number, (outcomes, status, is_kept) in enumerate(OUTCOMES):
         web.producer.submitted.clear()
@@ -212,13 +212,13 @@ def test_a_request_that_may_have_been_written_is_kept_and_one_that_was_not_is_tr
 
 
 def test_a_request_without_acknowledgements_is_kept() -> None:
-    web = HttpApp(kafka={"acks": "0"})
+    web = NativeApp(kafka={"acks": "0"})
     web.producer.set_topics({"orders": 1})
     assert [post(web).status_code, post(web).status_code] == [202, 202]
     assert len(web.producer.submitted) == 1
 
 
-def test_a_request_that_is_refused_before_it_is_accepted_is_tried_again(web: HttpApp) -> None:
+def test_a_request_that_is_refused_before_it_is_accepted_is_tried_again(web: NativeApp) -> None:
     assert post(web, b"{").status_code == 400
     web.producer.refuses = RecordTooLargeError("The message is too large")
     assert post(web, ONE).status_code == 413
@@ -230,7 +230,7 @@ def test_a_request_that_is_refused_before_it_is_accepted_is_tried_again(web: Htt
 # -- at the same time ----------------------------------------------------------------------------------------
 
 
-async def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(web: HttpApp) -> None:
+async def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(web: NativeApp) -> None:
     web.producer.holds_records = True
     async with web.client() as client:
         asked = [asyncio.create_task(ask(client)) for _ in range(3)]
@@ -241,13 +241,13 @@ async def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(w
     assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
-def assert_one_was_written(web: HttpApp, answers: Sequence[httpx.Response]) -> None:
+def assert_one_was_written(web: NativeApp, answers: Sequence[httpx.Response]) -> None:
     assert [answer.status_code for answer in answers] == [200] * 3
     assert sorted(map(is_replay, answers)) == [False, True, True]
     assert len(web.producer.submitted) == 1
 
 
-async def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: HttpApp) -> None:
+async def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: NativeApp) -> None:
     """A long body is parsed in chunks, and the second request comes between those of the first."""
     long = b'{"records":[' + b'{"value":1},' * 9_999 + b'{"value":1}]}'
     async with web.client() as client:
@@ -255,7 +255,7 @@ async def test_two_of_a_body_so_long_that_both_are_read_at_once_are_one(web: Htt
     assert_one_was_written(web, answers)
 
 
-async def test_a_joined_request_of_which_nothing_was_written_gets_that_answer_too(web: HttpApp) -> None:
+async def test_a_joined_request_of_which_nothing_was_written_gets_that_answer_too(web: NativeApp) -> None:
     web.producer.holds_records = True
     answers_with(web, NOT_WRITTEN)
     async with web.client() as client:
@@ -267,7 +267,7 @@ async def test_a_joined_request_of_which_nothing_was_written_gets_that_answer_to
     assert len(web.app.sidecar.keys) == 0
 
 
-async def test_a_repeated_request_waits_no_longer_than_its_own_time(web: HttpApp) -> None:
+async def test_a_repeated_request_waits_no_longer_than_its_own_time(web: NativeApp) -> None:
     web.producer.holds_records = True
     async with web.client() as client:
         asked = asyncio.create_task(ask(client))
@@ -283,7 +283,7 @@ async def test_a_repeated_request_waits_no_longer_than_its_own_time(web: HttpApp
     assert is_replay(again)
 
 
-async def test_the_disconnects_of_two_waiting_callers_are_independent(web: HttpApp) -> None:
+async def test_the_disconnects_of_two_waiting_callers_are_independent(web: NativeApp) -> None:
     web.producer.holds_records = True
     headers = {"content-type": "application/json", "idempotency-key": "k1"}
     async with (
@@ -307,7 +307,7 @@ async def test_the_disconnects_of_two_waiting_callers_are_independent(web: HttpA
 # -- the caller is gone, the outcome unknown -----------------------------------------------------------------
 
 
-async def test_a_caller_who_lost_its_connection_learns_the_outcome_when_it_asks_again(web: HttpApp) -> None:
+async def test_a_caller_who_lost_its_connection_learns_the_outcome_when_it_asks_again(web: NativeApp) -> None:
     web.producer.holds_records = True
     async with StreamCaller(web.app, PATH, headers=headers_of("k1")) as caller:
         caller.end(ONE)
@@ -328,7 +328,7 @@ async def test_a_caller_who_lost_its_connection_learns_the_outcome_when_it_asks_
 
 @asynccontextmanager
 async def ended_with(
-    web: HttpApp, body: bytes, *outcomes: Outcome
+    web: NativeApp, body: bytes, *outcomes: Outcome
 ) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.Response, FakeTicket]]:
     """A client, the answer to its request, whose time ended so, and the ticket, which is not settled yet."""
     web.producer.holds_records = True
@@ -344,7 +344,7 @@ async def ended_with(
     ("truth", "status"), [(ACKNOWLEDGED, 200), (UNKNOWN, 504)], ids=["it was written", "nobody knows"]
 )
 async def test_a_retry_of_what_answered_504_waits_for_the_truth(
-    web: HttpApp, truth: Outcome, status: int
+    web: NativeApp, truth: Outcome, status: int
 ) -> None:
     async with ended_with(web, ONE, UNKNOWN) as (client, first, ticket):
         retry = asyncio.create_task(ask(client))
@@ -357,7 +357,7 @@ async def test_a_retry_of_what_answered_504_waits_for_the_truth(
     assert len(web.producer.submitted) == 1
 
 
-async def test_a_504_of_which_nothing_was_written_after_all_is_tried_again(web: HttpApp) -> None:
+async def test_a_504_of_which_nothing_was_written_after_all_is_tried_again(web: NativeApp) -> None:
     async with ended_with(web, ONE, UNKNOWN) as (client, _, ticket):
         settle(ticket, NOT_WRITTEN)
         web.producer.holds_records = False
@@ -366,14 +366,14 @@ async def test_a_504_of_which_nothing_was_written_after_all_is_tried_again(web: 
     assert len(web.producer.submitted) == 2
 
 
-async def test_a_207_with_an_unknown_record_becomes_what_it_was_in_truth(web: HttpApp) -> None:
+async def test_a_207_with_an_unknown_record_becomes_what_it_was_in_truth(web: NativeApp) -> None:
     async with ended_with(web, THREE, ACKNOWLEDGED, UNKNOWN, ACKNOWLEDGED) as (client, first, ticket):
         settle(ticket, *[ACKNOWLEDGED] * 3)
         assert [first.status_code, (await ask(client, THREE)).status_code] == [207, 200]
 
 
-def test_an_unknown_topic_is_waited_for_under_a_key_as_without(web: HttpApp) -> None:
-    web = HttpApp(unknown_topics_per_second=1)
+def test_an_unknown_topic_is_waited_for_under_a_key_as_without(web: NativeApp) -> None:
+    web = NativeApp(unknown_topics_per_second=1)
     web.producer.set_topics({})
     assert post(web, path="/v1/topics/a/records").status_code == 200
     assert post(web, path="/v1/topics/b/records").status_code == 429

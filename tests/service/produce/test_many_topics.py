@@ -21,7 +21,7 @@ from client_core import (
 from service.produce.many_topics import MAX_TOPICS
 from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer, FakeResult
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    app = HttpApp()
+def web() -> NativeApp:
+    app = NativeApp()
     app.producer.set_topics({"orders": 3, "audit": 1})
     return app
 
@@ -44,13 +44,13 @@ def record(topic: str, value: object = 1, **more: object) -> dict[str, object]:
     return {"topic": topic, "value": value, **more}
 
 
-def post(web: HttpApp, body: object, query: str = "", **headers: str) -> httpx.Response:
+def post(web: NativeApp, body: object, query: str = "", **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     given = {**JSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
     return web.post(f"/v1/records{query}", content=content, headers=given)
 
 
-def post_records(web: HttpApp, *records: dict[str, object], **headers: str) -> httpx.Response:
+def post_records(web: NativeApp, *records: dict[str, object], **headers: str) -> httpx.Response:
     return post(web, {"records": records}, **headers)
 
 
@@ -58,7 +58,7 @@ def failure(written: Written = Written.NO, **_: Any) -> RecordFailure:
     return RecordFailure(TimeoutError("late"), Phase.DELIVERY, written, 100)
 
 
-def test_each_record_goes_to_its_topic_and_results_are_in_order(web: HttpApp) -> None:
+def test_each_record_goes_to_its_topic_and_results_are_in_order(web: NativeApp) -> None:
     answer = post_records(
         web, record("orders", key="a", partition=2), record("audit"), record("orders", partition=1)
     )
@@ -74,7 +74,7 @@ def test_each_record_goes_to_its_topic_and_results_are_in_order(web: HttpApp) ->
     ]
 
 
-def test_a_large_body_is_read_as_a_small_one(web: HttpApp) -> None:
+def test_a_large_body_is_read_as_a_small_one(web: NativeApp) -> None:
     records = [record("orders" if n % 3 else "audit", "x" * 100, partition=0) for n in range(5_000)]
     answer = post(web, {"value_format": "text", "records": records})
     results = answer.json()["results"]
@@ -87,7 +87,7 @@ def test_a_large_body_is_read_as_a_small_one(web: HttpApp) -> None:
     assert (twice.status_code, twice.json()["place"]) == (400, "records[0].topic")
 
 
-def test_some_failed_is_207_and_all_failed_is_no_success(web: HttpApp) -> None:
+def test_some_failed_is_207_and_all_failed_is_no_success(web: NativeApp) -> None:
     def outcome(index: int, of: ProducerRecord) -> RecordFailure | RecordMetadata:
         return failure() if of.topic == "audit" else FakeProducer.receipt(index, of)
 
@@ -102,7 +102,7 @@ def test_some_failed_is_207_and_all_failed_is_no_success(web: HttpApp) -> None:
     assert [one["topic"] for one in answer.json()["results"]] == ["audit", "audit"]
 
 
-def test_the_request_ends_with_its_last_topic_and_its_bytes_with_it(web: HttpApp) -> None:
+def test_the_request_ends_with_its_last_topic_and_its_bytes_with_it(web: NativeApp) -> None:
     web.producer.holds_records = True
 
     async def scenario() -> httpx.Response:
@@ -123,7 +123,7 @@ def test_the_request_ends_with_its_last_topic_and_its_bytes_with_it(web: HttpApp
     assert web.app.sidecar.admission.bytes == 0
 
 
-def test_a_caller_that_leaves_cancels_what_every_topic_has(web: HttpApp) -> None:
+def test_a_caller_that_leaves_cancels_what_every_topic_has(web: NativeApp) -> None:
     web.producer.holds_records = True
 
     async def scenario() -> None:
@@ -163,14 +163,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("body", REFUSED)
-def test_a_bad_body_is_refused_whole_and_says_where(web: HttpApp, body: bytes) -> None:
+def test_a_bad_body_is_refused_whole_and_says_where(web: NativeApp, body: bytes) -> None:
     answer = post(web, body)
     assert (answer.status_code, answer.json()["place"]) == REFUSED[body]
     assert answer.json()["written"] == "no"
     assert web.producer.submitted == []
 
 
-def test_a_bad_head_is_refused_and_says_where(web: HttpApp) -> None:
+def test_a_bad_head_is_refused_and_says_where(web: NativeApp) -> None:
     good = {"records": [record("orders")]}
     assert post(web, good, "?key=a").json()["place"] == "query.key"
     assert post(web, good, "?timeout_ms=1&timeout_ms=1").json()["place"] == "query.timeout_ms"
@@ -184,7 +184,7 @@ def test_a_bad_head_is_refused_and_says_where(web: HttpApp) -> None:
     assert web.producer.submitted == []
 
 
-def test_a_record_that_is_too_large_is_named_by_its_index_in_the_request(web: HttpApp) -> None:
+def test_a_record_that_is_too_large_is_named_by_its_index_in_the_request(web: NativeApp) -> None:
     def check(topic: str, records: object) -> None:
         if topic == "audit":
             error = RecordTooLargeError("too large")
@@ -199,7 +199,7 @@ def test_a_record_that_is_too_large_is_named_by_its_index_in_the_request(web: Ht
 
 def test_a_topic_that_the_token_does_not_allow_refuses_the_whole_request(tmp_path: Path) -> None:
     tokens = TokensFile(tmp_path, shop={"produce": ["orders"]})
-    web = HttpApp(tokens_file=tokens.setting)
+    web = NativeApp(tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3, "audit": 1})
     for hidden in ("audit", "absent"):
         answer = post_records(web, record("orders"), record(hidden), **tokens.of("shop"))
@@ -211,14 +211,14 @@ def test_a_topic_that_the_token_does_not_allow_refuses_the_whole_request(tmp_pat
 
 
 def test_too_many_unknown_topics_refuse_the_whole_request() -> None:
-    web = HttpApp(unknown_topics_per_second=2)
+    web = NativeApp(unknown_topics_per_second=2)
     web.producer.set_topics({"orders": 3})
     answer = post_records(web, record("orders"), *[record(f"missing-{n}") for n in range(3)])
     assert (answer.status_code, answer.json()["type"]) == (429, "/problems/too-many-unknown-topics")
     assert web.producer.submitted == []
 
 
-def test_a_repeated_request_gets_the_first_answer_and_is_written_once(web: HttpApp) -> None:
+def test_a_repeated_request_gets_the_first_answer_and_is_written_once(web: NativeApp) -> None:
     first = post_records(web, record("orders"), record("audit"), idempotency_key="k")
     again = post_records(web, record("orders"), record("audit"), idempotency_key="k")
     assert (again.text, again.headers["pilotfish-replayed"]) == (first.text, "true")
@@ -234,7 +234,7 @@ def test_a_repeated_request_gets_the_first_answer_and_is_written_once(web: HttpA
     ).is_success
 
 
-def test_an_unknown_outcome_of_one_topic_is_waited_for_under_the_key(web: HttpApp) -> None:
+def test_an_unknown_outcome_of_one_topic_is_waited_for_under_the_key(web: NativeApp) -> None:
     web.producer.holds_records = True
 
     async def scenario() -> tuple[httpx.Response, httpx.Response]:
@@ -260,7 +260,7 @@ def test_an_unknown_outcome_of_one_topic_is_waited_for_under_the_key(web: HttpAp
     assert len(web.producer.submitted) == 2
 
 
-def test_kafkas_acl_refuses_one_topic_and_not_the_others(web: HttpApp) -> None:
+def test_kafkas_acl_refuses_one_topic_and_not_the_others(web: NativeApp) -> None:
     def outcome(index: int, of: ProducerRecord) -> RecordFailure | RecordMetadata:
         if of.topic == "orders":
             return FakeProducer.receipt(index, of)
@@ -272,7 +272,7 @@ def test_kafkas_acl_refuses_one_topic_and_not_the_others(web: HttpApp) -> None:
     assert answer.json()["results"][1]["error"]["type"] == "/problems/topic-forbidden"
 
 
-def test_a_client_that_closes_between_two_topics_fails_only_the_rest(web: HttpApp) -> None:
+def test_a_client_that_closes_between_two_topics_fails_only_the_rest(web: NativeApp) -> None:
     submit = web.producer.submit
 
     def closing(topic: str, records: Any, **more: Any) -> Any:
@@ -288,7 +288,7 @@ def test_a_client_that_closes_between_two_topics_fails_only_the_rest(web: HttpAp
 
 
 def test_the_trace_goes_with_the_records_of_every_topic() -> None:
-    web = HttpApp(trace_headers=True)
+    web = NativeApp(trace_headers=True)
     web.producer.set_topics({"orders": 3, "audit": 1})
     assert post_records(web, record("orders"), record("audit"), traceparent=TRACEPARENT).is_success
     assert [dict(r.headers) for one in web.producer.submitted for r in one] == [

@@ -19,7 +19,7 @@ from service.produce.records_codec import LineCodec
 from service.wire.payload import Format
 from service.wire.strict_json import BodyError
 from tests.support.coroutine_tests import run, until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.served import Served, limits, on_loop
 from tests.support.stream_caller import NDJSON, StreamCaller
 from tests.support.traced_memory import least_peak_bytes
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 PATH = "/v1/topics/orders/records"
 
 
-def app(**settings: Any) -> HttpApp:
-    web = HttpApp(**settings)
+def app(**settings: Any) -> NativeApp:
+    web = NativeApp(**settings)
     web.producer.set_topics({"orders": 3})
     return web
 
 
 @pytest.fixture
-def web() -> HttpApp:
+def web() -> NativeApp:
     return app()
 
 
@@ -54,7 +54,7 @@ def scope_of_post() -> dict[str, Any]:
     }
 
 
-def post(web: HttpApp, body: bytes, query: str = "", path: str = PATH, **headers: str) -> httpx.Response:
+def post(web: NativeApp, body: bytes, query: str = "", path: str = PATH, **headers: str) -> httpx.Response:
     given = {"content-type": NDJSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
     return web.post(path + query, content=body, headers=given)
 
@@ -74,14 +74,14 @@ def receipt(index: int, offset: int, timestamp: int = 1_700_000_000_000) -> dict
     return {"index": index, "partition": 0, "offset": offset, "timestamp": timestamp}
 
 
-def submitted(web: HttpApp) -> list[ProducerRecord]:
+def submitted(web: NativeApp) -> list[ProducerRecord]:
     return [record for records in web.producer.submitted for record in records]
 
 
 # -- lines in, lines out -------------------------------------------------------------------------------------
 
 
-def test_each_line_is_a_record_and_is_answered_with_a_line(web: HttpApp) -> None:
+def test_each_line_is_a_record_and_is_answered_with_a_line(web: NativeApp) -> None:
     body = (
         b'{"key":"customer-7","value":{"total": 12.50}}\n'
         b'{"value":null,"partition":2,"timestamp":17,"headers":[{"key":"h","value":"AA=="}]}\n'
@@ -100,7 +100,7 @@ def test_each_line_is_a_record_and_is_answered_with_a_line(web: HttpApp) -> None
 
 
 def test_lines_of_one_read_are_submitted_together_or_in_chunks_so_that_others_have_their_turn(
-    web: HttpApp,
+    web: NativeApp,
 ) -> None:
     for count, chunks in ((500, [500]), (1_200, [500, 500, 200])):
         web.producer.submitted.clear()
@@ -108,7 +108,7 @@ def test_lines_of_one_read_are_submitted_together_or_in_chunks_so_that_others_ha
         assert [len(records) for records in web.producer.submitted] == chunks
 
 
-def test_blank_lines_say_nothing_and_lines_end_with_lf_or_crlf_or_not(web: HttpApp) -> None:
+def test_blank_lines_say_nothing_and_lines_end_with_lf_or_crlf_or_not(web: NativeApp) -> None:
     for body, count in (
         (b"", 0),
         (b"\n \n\t\r\n\n", 0),
@@ -120,7 +120,7 @@ def test_blank_lines_say_nothing_and_lines_end_with_lf_or_crlf_or_not(web: HttpA
         assert end == summary(count), body
 
 
-def test_formats_and_times_are_in_the_query(web: HttpApp) -> None:
+def test_formats_and_times_are_in_the_query(web: NativeApp) -> None:
     query = "?key_format=base64&value_format=text&max_block_ms=10&timeout_ms=500"
     answer = post(web, b'{"key":"AAE=","value":"x"}\n', query)
     assert answer.status_code == 200
@@ -130,7 +130,7 @@ def test_formats_and_times_are_in_the_query(web: HttpApp) -> None:
 
 
 def test_an_offset_that_the_broker_did_not_say_is_null_and_without_acks_it_is_202() -> None:
-    web = HttpApp(kafka={"acks": "0"})
+    web = NativeApp(kafka={"acks": "0"})
     web.producer.set_topics({"orders": 1})
     web.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 2, None, 5)
     answer = post(web, b'{"value":1}')
@@ -138,7 +138,7 @@ def test_an_offset_that_the_broker_did_not_say_is_null_and_without_acks_it_is_20
     assert lines(answer)[0] == {"index": 0, "partition": 2, "offset": None, "timestamp": 5}
 
 
-def test_a_path_in_an_unusual_spelling_is_served_alike(web: HttpApp) -> None:
+def test_a_path_in_an_unusual_spelling_is_served_alike(web: NativeApp) -> None:
     answer = post(web, b'{"value":1}\nx', path="/v1/topics/%6Frders/records")
     assert (answer.status_code, lines(answer)[-1]) == (200, summary(2, failed=1))
     refused = post(web, b"", path="/v1/topics/%6Frders/records", idempotency_key="a")
@@ -168,7 +168,7 @@ NO_RECORDS = {
 }
 
 
-def test_a_line_that_is_no_record_fails_with_its_number_and_the_stream_goes_on(web: HttpApp) -> None:
+def test_a_line_that_is_no_record_fails_with_its_number_and_the_stream_goes_on(web: NativeApp) -> None:
     no_record = {"kafka_error": None, "code": None, "retriable": False, "written": "no"}
     reasons = ("/problems/malformed-request", "/problems/invalid-value")
     for line, message in NO_RECORDS.items():
@@ -187,7 +187,7 @@ def test_a_line_that_is_no_record_fails_with_its_number_and_the_stream_goes_on(w
     assert submitted(web) == []
 
 
-def test_a_record_that_the_broker_refuses_is_an_error_like_any_other(web: HttpApp) -> None:
+def test_a_record_that_the_broker_refuses_is_an_error_like_any_other(web: NativeApp) -> None:
     failure = RecordFailure(error_for(Errors.INVALID_TIMESTAMP.code), Phase.DELIVERY, Written.NO, 5)
     web.producer.outcome_of = lambda n, record: failure if n == 1 else web.producer.receipt(n, record)
     outcomes = lines(post(web, b'{"value":0}\n' * 3))
@@ -197,7 +197,7 @@ def test_a_record_that_the_broker_refuses_is_an_error_like_any_other(web: HttpAp
     assert outcomes[3] == summary(3, failed=1)
 
 
-async def answer_to(web: HttpApp, *pieces: bytes) -> list[dict[str, Any]]:
+async def answer_to(web: NativeApp, *pieces: bytes) -> list[dict[str, Any]]:
     """The lines of a stream that is sent in these pieces, and ended."""
     async with StreamCaller(web.app, PATH) as caller:
         for piece in pieces:
@@ -244,7 +244,7 @@ def test_nothing_else_may_be_larger_for_calling_itself_a_stream() -> None:
         assert not is_ndjson_stream(scope), (method, path)
 
 
-async def test_a_short_line_that_has_begun_takes_nothing_from_admission_control(web: HttpApp) -> None:
+async def test_a_short_line_that_has_begun_takes_nothing_from_admission_control(web: NativeApp) -> None:
     async with StreamCaller(web.app, PATH) as caller:
         caller.send(b'{"value":0}\n{"val')
         assert (await caller.line())["index"] == 0
@@ -267,7 +267,7 @@ BAD_HEADS: list[tuple[str, dict[str, str], tuple[int, str | None]]] = [
 ]
 
 
-def test_a_fault_of_the_head_is_refused_as_a_problem(web: HttpApp) -> None:
+def test_a_fault_of_the_head_is_refused_as_a_problem(web: NativeApp) -> None:
     for number, (query, headers, said) in enumerate(BAD_HEADS, start=1):
         answer = post(web, b'{"value":1}', query, **headers)
         outcomes = answer.json()
@@ -278,12 +278,12 @@ def test_a_fault_of_the_head_is_refused_as_a_problem(web: HttpApp) -> None:
     assert web.producer.submitted == []
 
 
-def test_the_media_type_may_be_written_in_any_way(web: HttpApp) -> None:
+def test_the_media_type_may_be_written_in_any_way(web: NativeApp) -> None:
     for media_type in ("Application/X-NDJSON", 'application/x-ndjson; charset="UTF-8"'):
         assert post(web, b'{"value":1}', content_type=media_type).status_code == 200, media_type
 
 
-def test_a_topic_that_is_none_or_not_allowed_is_refused(web: HttpApp) -> None:
+def test_a_topic_that_is_none_or_not_allowed_is_refused(web: NativeApp) -> None:
     assert post(web, b"", path="/v1/topics/a,b/records").status_code == 400
     mine = TopicRules.of(["mine"])
 
@@ -304,7 +304,7 @@ def test_too_many_streams_are_429() -> None:
 # -- both ways at once ---------------------------------------------------------------------------------------
 
 
-async def test_a_record_is_acknowledged_while_the_body_is_still_coming(web: HttpApp) -> None:
+async def test_a_record_is_acknowledged_while_the_body_is_still_coming(web: NativeApp) -> None:
     async with StreamCaller(web.app, PATH) as caller:
         for number in range(3):
             caller.send(b'{"value":%d}\n' % number)
@@ -314,7 +314,7 @@ async def test_a_record_is_acknowledged_while_the_body_is_still_coming(web: Http
     assert web.app.sidecar.admission.requests == 0
 
 
-async def test_known_results_are_written_at_once(web: HttpApp) -> None:
+async def test_known_results_are_written_at_once(web: NativeApp) -> None:
     async with StreamCaller(web.app, PATH) as caller:
         caller.end(b'{"value":1}\n' * 100)
         await caller.rest()
@@ -360,7 +360,7 @@ async def test_a_stream_that_brings_nothing_for_long_ends_and_says_so() -> None:
         assert await caller.rest() == [receipt(0, 100), summary(1, ended="idle")]
 
 
-async def test_a_shutdown_ends_a_stream_with_its_last_line(web: HttpApp) -> None:
+async def test_a_shutdown_ends_a_stream_with_its_last_line(web: NativeApp) -> None:
     web.producer.holds_records = True
     async with StreamCaller(web.app, PATH) as caller:
         caller.send(b'{"value":1}\n')
@@ -372,7 +372,9 @@ async def test_a_shutdown_ends_a_stream_with_its_last_line(web: HttpApp) -> None
     assert len(web.producer.submitted) == 1
 
 
-async def test_of_a_caller_who_leaves_submitted_records_are_delivered_and_nothing_more(web: HttpApp) -> None:
+async def test_of_a_caller_who_leaves_submitted_records_are_delivered_and_nothing_more(
+    web: NativeApp,
+) -> None:
     web.producer.holds_records = True
     sidecar, line = web.app.sidecar, b'{"value":1}\n'
     for after_the_end in (False, True):
@@ -416,7 +418,7 @@ def chunk(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_over_a_socket_each_line_is_answered_before_the_next_is_sent(web: HttpApp, loop: str) -> None:
+def test_over_a_socket_each_line_is_answered_before_the_next_is_sent(web: NativeApp, loop: str) -> None:
     async def scenario() -> bytes:
         async with Served(web.app, limits=limits()) as served:
             caller = await served.call()
@@ -437,7 +439,9 @@ def test_over_a_socket_each_line_is_answered_before_the_next_is_sent(web: HttpAp
     assert said.endswith(b"0\r\n\r\n")
 
 
-def test_over_a_socket_a_stream_whose_length_is_said_leaves_the_connection_to_the_next(web: HttpApp) -> None:
+def test_over_a_socket_a_stream_whose_length_is_said_leaves_the_connection_to_the_next(
+    web: NativeApp,
+) -> None:
     body = b'{"value":1}\n'
 
     async def scenario() -> bytes:
@@ -449,7 +453,7 @@ def test_over_a_socket_a_stream_whose_length_is_said_leaves_the_connection_to_th
     assert on_loop("asyncio", scenario()).count(b"summary") == 2
 
 
-def test_over_a_socket_a_caller_that_waits_for_100_continue_gets_it(web: HttpApp) -> None:
+def test_over_a_socket_a_caller_that_waits_for_100_continue_gets_it(web: NativeApp) -> None:
     async def scenario() -> bytes:
         async with Served(web.app, limits=limits()) as served:
             caller = await served.call()
@@ -536,7 +540,7 @@ def test_answers_are_the_same_however_the_body_was_cut() -> None:
 
 
 @pytest.mark.parametrize("how", ["the connection fails", "the task is cancelled"])
-def test_a_stream_whose_head_can_not_be_sent_is_let_go(web: HttpApp, how: str) -> None:
+def test_a_stream_whose_head_can_not_be_sent_is_let_go(web: NativeApp, how: str) -> None:
     async def scenario() -> None:
         sending = asyncio.Event()
 

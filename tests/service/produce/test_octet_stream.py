@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client_core import ProducerRecord
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 if TYPE_CHECKING:
     import httpx
@@ -17,14 +17,14 @@ BINARY = bytes(range(256))
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    web = HttpApp(max_records_per_request=2)
+def web() -> NativeApp:
+    web = NativeApp(max_records_per_request=2)
     web.producer.set_topics({"orders": 3})
     return web
 
 
 def post(
-    web: HttpApp, body: bytes = b"v", query: str = "", *headers: tuple[str, str | bytes], path: str = PATH
+    web: NativeApp, body: bytes = b"v", query: str = "", *headers: tuple[str, str | bytes], path: str = PATH
 ) -> httpx.Response:
     given = [(b"content-type", b"application/octet-stream")]
     for name, value in headers:
@@ -32,7 +32,7 @@ def post(
     return web.post(path + query, content=body, headers=given)
 
 
-def taken(web: HttpApp, answer: httpx.Response) -> ProducerRecord:
+def taken(web: NativeApp, answer: httpx.Response) -> ProducerRecord:
     """The record of a request that was accepted, the only one since this was last asked."""
     assert answer.status_code == 200, answer.text
     ((record,),) = web.producer.submitted
@@ -40,7 +40,7 @@ def taken(web: HttpApp, answer: httpx.Response) -> ProducerRecord:
     return record
 
 
-def test_the_body_is_the_value_as_it_is(web: HttpApp) -> None:
+def test_the_body_is_the_value_as_it_is(web: NativeApp) -> None:
     receipt = {"partition": 0, "offset": 100, "timestamp": 1_700_000_000_000}
     for body in (b"", b"\0", BINARY, b'{"records":[]}', b"x" * 100_000):
         answer = post(web, body)
@@ -48,7 +48,7 @@ def test_the_body_is_the_value_as_it_is(web: HttpApp) -> None:
         assert taken(web, answer) == ProducerRecord("orders", body)
 
 
-def test_the_key_is_in_the_query_in_its_format_or_in_a_header(web: HttpApp) -> None:
+def test_the_key_is_in_the_query_in_its_format_or_in_a_header(web: NativeApp) -> None:
     of_query = {
         "?key=customer-7": b"customer-7",
         "?key=": b"",
@@ -67,14 +67,14 @@ def test_the_key_is_in_the_query_in_its_format_or_in_a_header(web: HttpApp) -> N
     assert keys == {one: one.encode() for one in written}
 
 
-def test_partition_and_timestamp_are_in_the_query(web: HttpApp) -> None:
+def test_partition_and_timestamp_are_in_the_query(web: NativeApp) -> None:
     answer = post(web, b"v", "?partition=2&timestamp=9223372036854775807&timeout_ms=900")
     assert taken(web, answer) == ProducerRecord("orders", b"v", None, 2, 2**63 - 1)
     asked = web.producer.calls[0][1]
     assert asked["deadline_ms"] - web.producer.clock.now_ms() == 900
 
 
-def test_record_headers_are_pairs_of_base64(web: HttpApp) -> None:
+def test_record_headers_are_pairs_of_base64(web: NativeApp) -> None:
     pairs: dict[tuple[str, ...], tuple[tuple[str, bytes | None], ...]] = {
         ("aA==:AAE=",): (("h", b"\0\1"),),
         ("aA==:",): (("h", b""),),
@@ -121,7 +121,7 @@ REFUSED: list[tuple[str, list[tuple[str, str | bytes]], tuple[int, str | None]]]
 ]
 
 
-def test_a_value_that_does_not_fit_is_refused_with_its_place(web: HttpApp) -> None:
+def test_a_value_that_does_not_fit_is_refused_with_its_place(web: NativeApp) -> None:
     for query, headers, said in REFUSED:
         answer = post(web, b"v", query, *headers)
         outcomes = answer.json()
@@ -130,17 +130,17 @@ def test_a_value_that_does_not_fit_is_refused_with_its_place(web: HttpApp) -> No
     assert web.producer.submitted == []
 
 
-def test_a_path_in_an_unusual_spelling_is_served_alike(web: HttpApp) -> None:
+def test_a_path_in_an_unusual_spelling_is_served_alike(web: NativeApp) -> None:
     answer = post(web, b"v", "?key=k", path="/v1/topics/%6Frders/records")
     assert taken(web, answer) == ProducerRecord("orders", b"v", b"k")
 
 
-def test_parameters_of_the_media_type_mean_nothing(web: HttpApp) -> None:
+def test_parameters_of_the_media_type_mean_nothing(web: NativeApp) -> None:
     headers = {"content-type": "Application/Octet-Stream; charset=binary"}
     assert web.post(PATH, content=BINARY, headers=headers).status_code == 200
 
 
-def test_a_body_without_a_type_is_refused_and_the_answer_names_the_types(web: HttpApp) -> None:
+def test_a_body_without_a_type_is_refused_and_the_answer_names_the_types(web: NativeApp) -> None:
     answer = web.post(PATH, content=b"v")
     assert answer.status_code == 415
     for known in ("application/json", "application/x-ndjson", "application/octet-stream"):
@@ -151,7 +151,7 @@ def test_a_body_without_a_type_is_refused_and_the_answer_names_the_types(web: Ht
 # -- JSON's own bound ----------------------------------------------------------------------------------------
 
 
-def test_a_json_request_may_bring_so_many_records(web: HttpApp) -> None:
+def test_a_json_request_may_bring_so_many_records(web: NativeApp) -> None:
     for count in (1, 2):
         assert web.produce('{"records": [' + ", ".join(['{"value": 1}'] * count) + "]}").status_code == 200
     assert web.produce('{"records":[{"value":[{"a":1},{"a":1},{"a":1}]}]}').status_code == 200
@@ -163,6 +163,6 @@ def test_a_json_request_may_bring_so_many_records(web: HttpApp) -> None:
     assert web.producer.submitted == []
 
 
-def test_a_long_list_of_what_are_no_records_is_reported_as_what_it_is(web: HttpApp) -> None:
+def test_a_long_list_of_what_are_no_records_is_reported_as_what_it_is(web: NativeApp) -> None:
     answer = web.produce('{"records":{"a":[{},{},{},{}]}}')
     assert (answer.status_code, answer.json()["place"]) == (422, "records")

@@ -23,7 +23,7 @@ from client_core import (
 from client_core.errors import error_for
 from service.produce.produce_endpoint import topic_of_path
 from tests.support.coroutine_tests import run, until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,8 +38,8 @@ PATH = "/v1/topics/orders/records"
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    app = HttpApp()
+def web() -> NativeApp:
+    app = NativeApp()
     app.producer.set_topics({"orders": 3})
     return app
 
@@ -50,7 +50,7 @@ def failure(
     return RecordFailure(error_for(error.code), phase, written, waited_ms)
 
 
-def fail_with(web: HttpApp, *failures: RecordFailure | None) -> None:
+def fail_with(web: NativeApp, *failures: RecordFailure | None) -> None:
     """Record n ends as failures[n]; None is an acknowledgement."""
 
     def report(index: int, record: ProducerRecord) -> RecordMetadata | RecordFailure:
@@ -62,7 +62,7 @@ def fail_with(web: HttpApp, *failures: RecordFailure | None) -> None:
 # -- acknowledged --------------------------------------------------------------------------------------------
 
 
-def test_acknowledged_records_are_reported_in_order(web: HttpApp) -> None:
+def test_acknowledged_records_are_reported_in_order(web: NativeApp) -> None:
     answer = web.produce(THREE)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
@@ -72,7 +72,7 @@ def test_acknowledged_records_are_reported_in_order(web: HttpApp) -> None:
 
 def test_an_offset_that_the_broker_did_not_say_is_null_and_without_acks_it_is_202() -> None:
     for acks, status in (("all", 200), ("0", 202)):
-        web = HttpApp(kafka={"acks": acks})
+        web = NativeApp(kafka={"acks": acks})
         web.producer.set_topics({"orders": 1})
         web.producer.outcome_of = lambda _, record: RecordMetadata(record.topic, 2, None, 5)
         answer = web.produce(ONE)
@@ -83,7 +83,7 @@ def test_an_offset_that_the_broker_did_not_say_is_null_and_without_acks_it_is_20
 # -- some, none ----------------------------------------------------------------------------------------------
 
 
-def test_a_partial_failure_is_207_with_an_error_in_its_place(web: HttpApp) -> None:
+def test_a_partial_failure_is_207_with_an_error_in_its_place(web: NativeApp) -> None:
     fail_with(web, None, failure(Errors.MESSAGE_TOO_LARGE), None)
     answer = web.produce(THREE)
     assert answer.status_code == 207
@@ -111,7 +111,7 @@ ALL_FAILED = [
 ]
 
 
-def test_nothing_acknowledged_is_never_a_success(web: HttpApp) -> None:
+def test_nothing_acknowledged_is_never_a_success(web: NativeApp) -> None:
     for failures, said in ALL_FAILED:
         fail_with(web, *failures)
         answer = web.produce(THREE)
@@ -122,7 +122,7 @@ def test_nothing_acknowledged_is_never_a_success(web: HttpApp) -> None:
         assert len(outcomes["results"]) == 3
 
 
-def test_of_records_that_fail_at_one_deadline_each_reports_whether_it_may_be_written(web: HttpApp) -> None:
+def test_of_records_that_fail_at_one_deadline_each_reports_whether_it_may_be_written(web: NativeApp) -> None:
     error, written = error_for(Errors.REQUEST_TIMED_OUT.code), (Written.NO, Written.UNKNOWN, Written.NO)
     fail_with(web, *(RecordFailure(error, Phase.DELIVERY, one, 250) for one in written))
     answer = web.produce(THREE)
@@ -131,7 +131,7 @@ def test_of_records_that_fail_at_one_deadline_each_reports_whether_it_may_be_wri
     assert [one["error"]["written"] for one in outcomes["results"]] == ["no", "unknown", "no"]
 
 
-def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: HttpApp) -> None:
+def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: NativeApp) -> None:
     error = TimeoutError("Topic orders not present in metadata after 500 ms.")
     error.__cause__ = UnknownTopicOrPartitionError()
     fail_with(web, RecordFailure(error, Phase.METADATA, Written.NO, 500))
@@ -142,19 +142,19 @@ def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: HttpApp) ->
     assert outcomes["detail"] == "Topic orders not present in metadata after 500 ms."
 
 
-def test_waiting_in_vain_for_a_partition_that_the_topic_does_not_have_is_404(web: HttpApp) -> None:
+def test_waiting_in_vain_for_a_partition_that_the_topic_does_not_have_is_404(web: NativeApp) -> None:
     fail_with(web, RecordFailure(TimeoutError("Partition 9 of …"), Phase.METADATA, Written.NO, 500))
     answer = web.produce(b'{"records":[{"value":1,"partition":9}]}')
     assert (answer.status_code, answer.json()["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
-def test_no_broker_in_reach_is_503_and_says_when_to_come_back(web: HttpApp) -> None:
+def test_no_broker_in_reach_is_503_and_says_when_to_come_back(web: NativeApp) -> None:
     fail_with(web, RecordFailure(NoBrokersError("none"), Phase.METADATA, Written.NO, 500))
     answer = web.produce(ONE)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
-def test_a_buffer_that_stays_full_is_503_with_its_phase(web: HttpApp) -> None:
+def test_a_buffer_that_stays_full_is_503_with_its_phase(web: NativeApp) -> None:
     fail_with(web, failure(Errors.REQUEST_TIMED_OUT, phase=Phase.BUFFER, written=Written.NO))
     answer = web.produce(ONE)
     assert (answer.status_code, answer.json()["phase"]) == (503, "buffer")
@@ -163,7 +163,7 @@ def test_a_buffer_that_stays_full_is_503_with_its_phase(web: HttpApp) -> None:
 # -- deadlines -----------------------------------------------------------------------------------------------
 
 
-def test_a_request_has_one_deadline_for_all_of_its_records(web: HttpApp) -> None:
+def test_a_request_has_one_deadline_for_all_of_its_records(web: NativeApp) -> None:
     now_ms = web.producer.clock.now_ms()
     waits = {
         "": (60_000, 120_000),
@@ -180,7 +180,7 @@ def test_a_request_has_one_deadline_for_all_of_its_records(web: HttpApp) -> None
         assert found == (block_ms, whole_ms), query
 
 
-def test_the_time_that_the_body_takes_is_part_of_a_requests_time(web: HttpApp) -> None:
+def test_the_time_that_the_body_takes_is_part_of_a_requests_time(web: NativeApp) -> None:
     now_ms = web.producer.clock.now_ms()
 
     async def slow_body() -> AsyncIterator[bytes]:
@@ -212,7 +212,7 @@ QUERIES = {
 
 
 def test_a_parameter_that_does_not_fit_is_named_with_what_would_before_anything_is_appended(
-    web: HttpApp,
+    web: NativeApp,
 ) -> None:
     answers = {query: web.produce(ONE, query=f"?{query}") for query in QUERIES}
     assert {q: (answer.status_code, answer.json()["detail"]) for q, answer in answers.items()} == QUERIES
@@ -223,21 +223,21 @@ def test_a_parameter_that_does_not_fit_is_named_with_what_would_before_anything_
 # -- refused -------------------------------------------------------------------------------------------------
 
 
-def test_a_bad_record_keeps_the_good_ones_from_being_appended(web: HttpApp) -> None:
+def test_a_bad_record_keeps_the_good_ones_from_being_appended(web: NativeApp) -> None:
     answer = web.produce(b'{"records":[{"value":1},{"value":1,"partition":-1}]}')
     outcomes = answer.json()
     assert (answer.status_code, outcomes["place"], outcomes["written"]) == (422, "records[1].partition", "no")
     assert web.producer.submitted == []
 
 
-def test_an_invalid_topic_is_refused_at_once(web: HttpApp) -> None:
+def test_an_invalid_topic_is_refused_at_once(web: NativeApp) -> None:
     for name in ("a%20b", "%C3%A9", "x" * 250, "a,b"):
         answer = web.produce(ONE, topic=name)
         assert (answer.status_code, answer.json()["kafka_error"]) == (400, "INVALID_TOPIC_EXCEPTION"), name
     assert web.producer.submitted == []
 
 
-def test_json_in_utf_8_is_taken_and_another_media_type_is_415(web: HttpApp) -> None:
+def test_json_in_utf_8_is_taken_and_another_media_type_is_415(web: NativeApp) -> None:
     several: list[list[tuple[str, str]]] = [
         [],
         *([("content-type", "text/plain")], [("content-type", "application/x-www-form-urlencoded")]),
@@ -263,13 +263,13 @@ async def in_pieces(body: bytes, pieces: int) -> AsyncIterator[bytes]:
         yield body[start : start + size]
 
 
-def test_a_body_in_pieces_is_put_together(web: HttpApp) -> None:
+def test_a_body_in_pieces_is_put_together(web: NativeApp) -> None:
     answer = web.post(PATH, content=in_pieces(THREE, 7), headers=JSON)
     assert len(answer.json()["results"]) == 3
 
 
 def test_a_body_too_large_is_refused_by_its_head_or_while_it_is_read() -> None:
-    web = HttpApp(max_body_bytes=len(ONE) - 1)
+    web = NativeApp(max_body_bytes=len(ONE) - 1)
     web.producer.set_topics({"orders": 1})
     said = web.produce(ONE)
     assert (said.status_code, said.headers["connection"]) == (413, "close")
@@ -280,7 +280,7 @@ def test_a_body_too_large_is_refused_by_its_head_or_while_it_is_read() -> None:
 
 
 async def test_too_many_bytes_waiting_is_429_and_nothing_is_written() -> None:
-    web = HttpApp(max_waiting_bytes=len(ONE) * 2)
+    web = NativeApp(max_waiting_bytes=len(ONE) * 2)
     web.producer.set_topics({"orders": 1})
     web.producer.holds_records = True
     async with web.client() as client:
@@ -321,7 +321,7 @@ async def never_sent(_: object) -> None:
     raise AssertionError("nobody is there to be answered")
 
 
-async def test_a_caller_who_leaves_frees_the_place_and_cancels_the_ticket(web: HttpApp) -> None:
+async def test_a_caller_who_leaves_frees_the_place_and_cancels_the_ticket(web: NativeApp) -> None:
     web.producer.holds_records = True
     gone = asyncio.Event()
     body_to_come = [{"type": "http.request", "body": ONE, "more_body": False}]
@@ -348,7 +348,7 @@ async def test_a_caller_who_leaves_frees_the_place_and_cancels_the_ticket(web: H
 
 
 async def test_bytes_of_callers_who_left_count_against_the_limit_until_they_are_delivered() -> None:
-    web = HttpApp(max_waiting_bytes=len(ONE))
+    web = NativeApp(max_waiting_bytes=len(ONE))
     web.producer.set_topics({"orders": 1})
     web.producer.holds_records = True
     async with web.client() as client:
@@ -362,7 +362,7 @@ async def test_bytes_of_callers_who_left_count_against_the_limit_until_they_are_
         assert [*statuses, (await client.post(PATH, content=ONE, headers=JSON)).status_code] == [429, 200]
 
 
-def test_a_body_that_does_not_come_within_the_requests_time_is_408(web: HttpApp) -> None:
+def test_a_body_that_does_not_come_within_the_requests_time_is_408(web: NativeApp) -> None:
     async def receive() -> dict[str, Any]:
         await asyncio.Event().wait()
         raise AssertionError("never")
@@ -378,7 +378,7 @@ def test_a_body_that_does_not_come_within_the_requests_time_is_408(web: HttpApp)
     assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
-def test_a_caller_who_leaves_within_the_body_leaves_nothing_behind(web: HttpApp) -> None:
+def test_a_caller_who_leaves_within_the_body_leaves_nothing_behind(web: NativeApp) -> None:
     messages: list[dict[str, Any]] = [
         {"type": "http.request", "body": ONE[:5], "more_body": True},
         {"type": "http.disconnect"},
@@ -392,7 +392,7 @@ def test_a_caller_who_leaves_within_the_body_leaves_nothing_behind(web: HttpApp)
     assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
 
 
-async def test_a_cancelled_request_cancels_its_ticket(web: HttpApp) -> None:
+async def test_a_cancelled_request_cancels_its_ticket(web: NativeApp) -> None:
     web.producer.holds_records = True
     async with web.client() as client:
         asked = asyncio.create_task(client.post(PATH, content=ONE, headers=JSON))
@@ -405,7 +405,7 @@ async def test_a_cancelled_request_cancels_its_ticket(web: HttpApp) -> None:
     assert web.app.sidecar.admission.requests == 0
 
 
-async def test_six_hundred_waiting_requests_do_not_hold_up_a_look_up(web: HttpApp) -> None:
+async def test_six_hundred_waiting_requests_do_not_hold_up_a_look_up(web: NativeApp) -> None:
     web.producer.holds_records = True
     async with web.client() as client:
         waiting = [asyncio.create_task(client.post(PATH, content=ONE, headers=JSON)) for _ in range(300)]
@@ -439,11 +439,11 @@ def test_only_plain_paths_take_the_fast_way() -> None:
     assert {path: topic_of_path(path) for path in topics} == topics
 
 
-def test_a_topic_may_be_called_records(web: HttpApp) -> None:
+def test_a_topic_may_be_called_records(web: NativeApp) -> None:
     assert web.produce(ONE, topic="records").json()["topic"] == "records"
 
 
-def test_results_are_json_to_the_last_digit(web: HttpApp) -> None:
+def test_results_are_json_to_the_last_digit(web: NativeApp) -> None:
     web.producer.outcome_of = lambda _, r: RecordMetadata(r.topic, 2**31 - 1, 2**63 - 1, 2**63 - 1)
     [result] = json.loads(web.produce(ONE).content)["results"]
     assert result == {"partition": 2**31 - 1, "offset": 2**63 - 1, "timestamp": 2**63 - 1}
@@ -452,7 +452,7 @@ def test_results_are_json_to_the_last_digit(web: HttpApp) -> None:
 # -- refusals by the client ----------------------------------------------------------------------------------
 
 
-def test_the_record_that_is_too_large_is_named_and_nothing_is_written(web: HttpApp) -> None:
+def test_the_record_that_is_too_large_is_named_and_nothing_is_written(web: NativeApp) -> None:
     error = RecordTooLargeError("The message is too large.")
     error.record_index = 2
     web.producer.refuses = error
@@ -464,7 +464,7 @@ def test_the_record_that_is_too_large_is_named_and_nothing_is_written(web: HttpA
     assert web.app.sidecar.admission.requests == 0
 
 
-def test_a_client_that_is_closed_is_503_whatever_is_asked(web: HttpApp) -> None:
+def test_a_client_that_is_closed_is_503_whatever_is_asked(web: NativeApp) -> None:
     web.producer.close(0)
     refused = web.produce(ONE)
     assert refused.status_code == 503
@@ -480,7 +480,7 @@ def test_a_client_that_is_closed_is_503_whatever_is_asked(web: HttpApp) -> None:
 
 def test_only_where_it_is_allowed_may_a_produce_create_its_topic() -> None:
     for allowed in (False, True):
-        web = HttpApp(auto_create_topics=allowed)
+        web = NativeApp(auto_create_topics=allowed)
         web.producer.set_topics({})
         web.produce(ONE, topic="new")
         [(_, asked)] = web.producer.calls

@@ -10,7 +10,7 @@ import pytest
 
 from service.produce.body_threads import FEW_RECORDS
 from tests.support.coroutine_tests import until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,14 +32,14 @@ class _NoMemoryForIt:
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    app = HttpApp()
+def web() -> NativeApp:
+    app = NativeApp()
     app.producer.set_topics({"orders": 3})
     return app
 
 
 def test_a_bug_is_a_500_that_does_not_say_what_it_does_not_know(
-    web: HttpApp, caplog: pytest.LogCaptureFixture
+    web: NativeApp, caplog: pytest.LogCaptureFixture
 ) -> None:
     web.producer.refuses = ZeroDivisionError("nobody foresaw this")
     for path in ("/v1/topics/orders/records", "/v1/topics/%6Frders/records"):
@@ -55,7 +55,7 @@ def test_a_bug_is_a_500_that_does_not_say_what_it_does_not_know(
         assert outcomes.exc_info[0] is ZeroDivisionError
 
 
-def test_the_next_produce_is_served(web: HttpApp) -> None:
+def test_the_next_produce_is_served(web: NativeApp) -> None:
     web.producer.refuses = MemoryError()
     assert web.post("/v1/topics/orders/records", json=BODY).status_code == 500
     web.producer.refuses = None
@@ -66,7 +66,7 @@ def test_the_next_produce_is_served(web: HttpApp) -> None:
 @pytest.mark.parametrize("records", [1, FEW_RECORDS + 1])
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "order-7"}])
 async def test_records_that_were_sent_are_not_called_unwritten_where_memory_for_the_answer_is_lacking(
-    web: HttpApp, records: int, headers: dict[str, str]
+    web: NativeApp, records: int, headers: dict[str, str]
 ) -> None:
     web.producer.holds_records = True
     async with web.client() as client:
@@ -80,7 +80,7 @@ async def test_records_that_were_sent_are_not_called_unwritten_where_memory_for_
 
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "order-7"}])
 def test_many_records_are_checked_with_the_headers_that_they_are_sent_with(
-    web: HttpApp, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    web: NativeApp, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[Sequence[ProducerRecord]] = []
     monkeypatch.setattr(web.producer, "check", lambda topic, records: checked.append(records))

@@ -30,7 +30,7 @@ from service.produce.record_stream import (
 from service.wire.errors import Problem, ProblemError
 from service.wire.waiting import CallerGoneError
 from tests.support.coroutine_tests import until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -44,13 +44,13 @@ def record(value: int, partition: int | None = None) -> ProducerRecord:
     return ProducerRecord("orders", b"%d" % value, partition=partition)
 
 
-def app(**settings: Any) -> HttpApp:
-    web = HttpApp(**settings)
+def app(**settings: Any) -> NativeApp:
+    web = NativeApp(**settings)
     web.producer.set_topics({"orders": 3})
     return web
 
 
-def open_stream(web: HttpApp, caller: Caller = ANYONE, times: Times | None = None) -> RecordStream:
+def open_stream(web: NativeApp, caller: Caller = ANYONE, times: Times | None = None) -> RecordStream:
     sidecar = web.app.sidecar
     return sidecar.streams.open("orders", caller, lambda: times or sidecar.producing.times)
 
@@ -60,7 +60,7 @@ async def all_outcomes(stream: RecordStream) -> list[tuple[int, RecordOutcome]]:
 
 
 async def outcomes_of(
-    web: HttpApp, *puts: Sequence[ProducerRecord | Problem]
+    web: NativeApp, *puts: Sequence[ProducerRecord | Problem]
 ) -> list[tuple[int, RecordOutcome]]:
     """All outcomes of a stream into which these were put, and which was then finished."""
     with open_stream(web) as stream:
@@ -158,7 +158,7 @@ async def test_where_the_client_refuses_everything_all_of_it_fails() -> None:
 
 
 async def test_the_topic_may_be_unknown_and_is_counted_as_such_until_the_outcome() -> None:
-    web = HttpApp(unknown_topics_per_second=1)
+    web = NativeApp(unknown_topics_per_second=1)
     web.producer.set_topics({})
     web.producer.holds_records = True
     streams = web.app.sidecar.streams
@@ -365,7 +365,7 @@ async def test_each_put_counts_as_a_produce_request_in_the_metrics() -> None:
 class Line:
     """What a caller sends, and the answers that it gets."""
 
-    def __init__(self, web: HttpApp) -> None:
+    def __init__(self, web: NativeApp) -> None:
         self.drain = web.app.sidecar.drain
         self.queue: asyncio.Queue[int | None] = asyncio.Queue()
         self.outcomes: list[int] = []

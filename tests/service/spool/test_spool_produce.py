@@ -13,7 +13,7 @@ import pytest
 from client_core import ProducerRecord, RecordTooLargeError
 from service.native.status_schemas import SpoolState, StatusAnswer
 from tests.support.coroutine_tests import run, until
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.spooling import BadDisk
 
 if TYPE_CHECKING:
@@ -30,21 +30,21 @@ PATH = "/v1/topics/orders/records?delivery=spool"
 
 
 @pytest.fixture
-def web(tmp_path: Path) -> Iterator[HttpApp]:
+def web(tmp_path: Path) -> Iterator[NativeApp]:
     """A sidecar with a spool, the threads of which do not run: `turned` asks and turns the writer by hand."""
-    app = HttpApp(spool_folder=str(tmp_path / "spool"))
+    app = NativeApp(spool_folder=str(tmp_path / "spool"))
     app.producer.set_topics({"orders": 3})
     app.spool_producer.set_topics({"orders": 3})
     yield app
     spool_of(app).release()
 
 
-def spool_of(web: HttpApp) -> Spool:
+def spool_of(web: NativeApp) -> Spool:
     assert web.app.spool is not None
     return web.app.spool
 
 
-async def asked(web: HttpApp, *bodies: bytes, path: str = PATH, **headers: str) -> list[httpx.Response]:
+async def asked(web: NativeApp, *bodies: bytes, path: str = PATH, **headers: str) -> list[httpx.Response]:
     """Posts bodies at once, and turns the writer when all of them wait, until all are answered."""
     async with web.client() as client:
         given = {**JSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -55,12 +55,12 @@ async def asked(web: HttpApp, *bodies: bytes, path: str = PATH, **headers: str) 
         return [task.result() for task in tasks]
 
 
-def turned(web: HttpApp, body: bytes = THREE, path: str = PATH, **headers: str) -> httpx.Response:
+def turned(web: NativeApp, body: bytes = THREE, path: str = PATH, **headers: str) -> httpx.Response:
     (answer,) = run(asked(web, body, path=path, **headers))
     return answer
 
 
-def delivered(web: HttpApp) -> list[ProducerRecord]:
+def delivered(web: NativeApp) -> list[ProducerRecord]:
     """What the spool sends, once it is turned."""
     for _ in range(3):
         spool_of(web).delivery.turn(web.producer.clock.now_ms())
@@ -70,7 +70,7 @@ def delivered(web: HttpApp) -> list[ProducerRecord]:
 # -- taken ---------------------------------------------------------------------------------------------------
 
 
-def test_spooled_records_are_answered_202_with_their_numbers(web: HttpApp) -> None:
+def test_spooled_records_are_answered_202_with_their_numbers(web: NativeApp) -> None:
     answer = turned(web)
     numbers = {"spooled": 3, "first_sequence": 1, "last_sequence": 3}
     assert answer.status_code == 202
@@ -82,19 +82,19 @@ def test_spooled_records_are_answered_202_with_their_numbers(web: HttpApp) -> No
     assert [(record.value, record.key) for record in delivered(web)] == 2 * once
 
 
-def test_one_record_as_octets_is_spooled_too(web: HttpApp) -> None:
+def test_one_record_as_octets_is_spooled_too(web: NativeApp) -> None:
     headers = {"content_type": "application/octet-stream"}
     answer = turned(web, b"\x00\xff", f"{PATH}&key=k&partition=2&timestamp=17", **headers)
     assert (answer.status_code, answer.json()["spooled"]) == (202, 1)
     assert delivered(web) == [ProducerRecord("orders", b"\x00\xff", b"k", 2, 17)]
 
 
-def test_an_unknown_topic_is_accepted_since_kafka_may_be_away(web: HttpApp) -> None:
+def test_an_unknown_topic_is_accepted_since_kafka_may_be_away(web: NativeApp) -> None:
     for topic in ("new", "o%72ders"):  # and a path in an unusual spelling is served the same
         assert turned(web, path=f"/v1/topics/{topic}/records?delivery=spool").status_code == 202
 
 
-def test_records_of_many_topics_are_spooled_together(web: HttpApp) -> None:
+def test_records_of_many_topics_are_spooled_together(web: NativeApp) -> None:
     web.producer.set_topics({"orders": 3, "audit": 1})
     path = "/v1/records?delivery=spool"
     body = b'{"records":[{"topic":"orders","value":0},{"topic":"audit","value":1},{"topic":"new","value":2}]}'
@@ -114,19 +114,19 @@ def test_records_of_many_topics_are_spooled_together(web: HttpApp) -> None:
     assert answer.json()["type"] == "/problems/unknown-partition"
 
 
-def test_delivery_direct_is_what_is_meant_without_it(web: HttpApp) -> None:
+def test_delivery_direct_is_what_is_meant_without_it(web: NativeApp) -> None:
     answer = web.produce(THREE, query="?delivery=direct")
     assert answer.status_code == 200
     assert len(web.producer.submitted) == 1
 
 
 def test_the_trace_of_the_request_goes_with_its_records_unless_trace_headers_are_off(
-    web: HttpApp, tmp_path: Path
+    web: NativeApp, tmp_path: Path
 ) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     assert turned(web, traceparent=parent).status_code == 202
     assert {record.headers for record in delivered(web)} == {(("traceparent", parent.encode()),)}
-    without = HttpApp(spool_folder=str(tmp_path / "traces"), trace_headers=False)
+    without = NativeApp(spool_folder=str(tmp_path / "traces"), trace_headers=False)
     assert turned(without, traceparent=parent).status_code == 202
     assert {record.headers for record in delivered(without)} == {()}
     spool_of(without).release()
@@ -136,13 +136,13 @@ def test_the_trace_of_the_request_goes_with_its_records_unless_trace_headers_are
 
 
 def test_without_a_spool_the_setting_is_named() -> None:
-    answer = HttpApp().produce(THREE, query="?delivery=spool")
+    answer = NativeApp().produce(THREE, query="?delivery=spool")
     assert (answer.status_code, answer.json()["written"]) == (400, "no")
     assert answer.json()["detail"] == "query.delivery: there is no spool (spool_folder is not set)"
-    assert HttpApp().get("/v1/status").json()["spool"] is None
+    assert NativeApp().get("/v1/status").json()["spool"] is None
 
 
-def test_another_way_of_delivery_is_refused_and_so_is_a_stream(web: HttpApp) -> None:
+def test_another_way_of_delivery_is_refused_and_so_is_a_stream(web: NativeApp) -> None:
     for delivery in ("disk", "", "Spool"):
         answer = web.produce(THREE, query=f"?delivery={delivery}")
         assert (answer.status_code, answer.json()["place"]) == (422, "query.delivery")
@@ -152,7 +152,7 @@ def test_another_way_of_delivery_is_refused_and_so_is_a_stream(web: HttpApp) -> 
     assert "send the records as application/json" in answer.json()["detail"]
 
 
-def test_a_request_that_can_never_be_sent_is_refused_at_once_and_whole(web: HttpApp) -> None:
+def test_a_request_that_can_never_be_sent_is_refused_at_once_and_whole(web: NativeApp) -> None:
     error = RecordTooLargeError("The message is 9 bytes when serialized")
     error.record_index = 1
     web.producer.refuses = error
@@ -171,7 +171,7 @@ def test_a_request_that_can_never_be_sent_is_refused_at_once_and_whole(web: Http
 
 
 def test_a_full_spool_is_a_503_that_names_the_setting(tmp_path: Path) -> None:
-    web = HttpApp(spool_folder=str(tmp_path / "small"), spool_max_bytes=1024 * 1024)
+    web = NativeApp(spool_folder=str(tmp_path / "small"), spool_max_bytes=1024 * 1024)
     large = json.dumps({"records": [{"value": "x" * 700_000}]}).encode()
     assert turned(web, large).status_code == 202
     answer = turned(web, large)
@@ -181,7 +181,7 @@ def test_a_full_spool_is_a_503_that_names_the_setting(tmp_path: Path) -> None:
     spool_of(web).release()
 
 
-def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: HttpApp) -> None:
+def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: NativeApp) -> None:
     disk = spool_of(web).segments.disk
     assert isinstance(disk, BadDisk)
     disk.fails["fsync"] = 1
@@ -194,7 +194,9 @@ def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: HttpApp) 
     assert turned(web).json()["first_sequence"] == 1
 
 
-def test_where_the_next_process_may_find_the_records_they_are_not_said_to_be_unwritten(web: HttpApp) -> None:
+def test_where_the_next_process_may_find_the_records_they_are_not_said_to_be_unwritten(
+    web: NativeApp,
+) -> None:
     disk = spool_of(web).segments.disk
     assert isinstance(disk, BadDisk)
     assert turned(web).status_code == 202
@@ -203,7 +205,7 @@ def test_where_the_next_process_may_find_the_records_they_are_not_said_to_be_unw
     assert (answer.status_code, answer.json()["written"]) == (503, "unknown")
 
 
-def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: HttpApp) -> None:
+def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: NativeApp) -> None:
     answer = web.produce(THREE, query="?delivery=spool&timeout_ms=30")
     assert answer.status_code == 504
     reported = answer.json()
@@ -212,7 +214,7 @@ def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: Http
     assert reported["detail"] == "the disk of the spool did not answer within 30 ms"
 
 
-def test_the_time_that_a_body_took_is_no_time_to_wait_for_the_disk(web: HttpApp) -> None:
+def test_the_time_that_a_body_took_is_no_time_to_wait_for_the_disk(web: NativeApp) -> None:
     read: list[bytes] = []
 
     async def slow() -> AsyncIterator[bytes]:
@@ -233,7 +235,7 @@ def test_the_time_that_a_body_took_is_no_time_to_wait_for_the_disk(web: HttpApp)
     assert run(answered()).status_code == 504
 
 
-def test_a_sidecar_that_ends_takes_nothing(web: HttpApp) -> None:
+def test_a_sidecar_that_ends_takes_nothing(web: NativeApp) -> None:
     spool_of(web).writer.close(1_000)
     answer = turned(web)
     reported = answer.json()
@@ -244,7 +246,7 @@ def test_a_sidecar_that_ends_takes_nothing(web: HttpApp) -> None:
 # -- keys ----------------------------------------------------------------------------------------------------
 
 
-def test_a_request_that_comes_again_under_its_key_is_spooled_once(web: HttpApp) -> None:
+def test_a_request_that_comes_again_under_its_key_is_spooled_once(web: NativeApp) -> None:
     first, second = turned(web, idempotency_key="a"), turned(web, idempotency_key="a")
     assert (first.status_code, second.status_code) == (202, 202)
     assert first.json() == second.json()
@@ -254,7 +256,7 @@ def test_a_request_that_comes_again_under_its_key_is_spooled_once(web: HttpApp) 
     assert len(delivered(web)) == 3
 
 
-def test_two_at_once_under_one_key_are_spooled_once(web: HttpApp) -> None:
+def test_two_at_once_under_one_key_are_spooled_once(web: NativeApp) -> None:
     first, second = run(asked(web, THREE, THREE, idempotency_key="a"))
     assert first.json() == second.json()
     assert spool_of(web).entries == 3
@@ -262,12 +264,12 @@ def test_two_at_once_under_one_key_are_spooled_once(web: HttpApp) -> None:
 
 def test_the_answer_of_many_spooled_records_takes_no_more_memory_than_that_of_one(tmp_path: Path) -> None:
     for max_bytes, status in ((1_096, 413), (1_097, 202)):
-        web = HttpApp(spool_folder=str(tmp_path / f"{max_bytes}"), idempotency_max_bytes=max_bytes)
+        web = NativeApp(spool_folder=str(tmp_path / f"{max_bytes}"), idempotency_max_bytes=max_bytes)
         assert turned(web, idempotency_key="a").status_code == status, max_bytes
         spool_of(web).release()
 
 
-def test_a_refusal_leaves_its_key_free(web: HttpApp) -> None:
+def test_a_refusal_leaves_its_key_free(web: NativeApp) -> None:
     web.producer.refuses = RecordTooLargeError("The message is 9 bytes when serialized")
     assert turned(web, idempotency_key="a").status_code == 413
     web.producer.refuses = None
@@ -276,7 +278,7 @@ def test_a_refusal_leaves_its_key_free(web: HttpApp) -> None:
     assert "pilotfish-replayed" not in again.headers
 
 
-def test_under_a_key_a_disk_that_failed_is_asked_again_and_what_came_of_it_is_kept(web: HttpApp) -> None:
+def test_under_a_key_a_disk_that_failed_is_asked_again_and_what_came_of_it_is_kept(web: NativeApp) -> None:
     disk = spool_of(web).segments.disk
     assert isinstance(disk, BadDisk)
     disk.fails["fsync"] = 1
@@ -286,7 +288,7 @@ def test_under_a_key_a_disk_that_failed_is_asked_again_and_what_came_of_it_is_ke
     assert spool_of(web).entries == 3
 
 
-def test_under_a_key_the_records_are_kept_though_the_caller_stopped_waiting(web: HttpApp) -> None:
+def test_under_a_key_the_records_are_kept_though_the_caller_stopped_waiting(web: NativeApp) -> None:
     path = f"{PATH}&timeout_ms=30"
     headers = {**JSON, "idempotency-key": "a"}
     assert web.post(path, content=THREE, headers=headers).status_code == 504
@@ -299,7 +301,7 @@ def test_under_a_key_the_records_are_kept_though_the_caller_stopped_waiting(web:
 # -- status and metrics --------------------------------------------------------------------------------------
 
 
-def test_the_status_includes_the_spool(web: HttpApp) -> None:
+def test_the_status_includes_the_spool(web: NativeApp) -> None:
     turned(web)
     web.producer.clock.advance(5_000)
     web.spool_producer.holds_records = True
@@ -314,8 +316,8 @@ def test_the_status_includes_the_spool(web: HttpApp) -> None:
 def test_a_sidecar_without_a_spool_and_events_loads_nothing_of_them() -> None:
     code = (
         "import sys, service.process.server\n"
-        "from tests.support.http_app import HttpApp\n"
-        'assert HttpApp().produce(b\'{"records":[{"value":1}]}\').status_code in (200, 503)\n'
+        "from tests.support.http_app import NativeApp\n"
+        'assert NativeApp().produce(b\'{"records":[{"value":1}]}\').status_code in (200, 503)\n'
         "metrics = ('service.spool.spool_metrics', 'service.events.event_metrics')\n"
         "print([name for name in sys.modules if name.startswith(('service.spool.', 'service.events.'))\n"
         "       and name not in metrics])\n"
@@ -324,7 +326,7 @@ def test_a_sidecar_without_a_spool_and_events_loads_nothing_of_them() -> None:
     assert ended.stdout.strip() == "[]"
 
 
-def test_the_app_starts_and_closes_its_spool(web: HttpApp) -> None:
+def test_the_app_starts_and_closes_its_spool(web: NativeApp) -> None:
     """With its threads, as in a sidecar that runs."""
 
     async def life() -> list[int]:
@@ -338,7 +340,7 @@ def test_the_app_starts_and_closes_its_spool(web: HttpApp) -> None:
 
 
 def test_spans_are_sent_last_when_all_that_was_delivered_at_the_end_has_its_own(
-    web: HttpApp, monkeypatch: pytest.MonkeyPatch
+    web: NativeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []
     for part in ("traces", "spool"):

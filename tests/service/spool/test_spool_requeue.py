@@ -15,7 +15,7 @@ from service.spool.delivery import MOST_REQUEUES
 from service.spool.entry import frame_of
 from service.spool.requeue import Requeued
 from tests.support.coroutine_tests import run
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.spooling import SpoolRig, dead_letters_of, fail_values, failure, record, records, salt_of
 from tests.support.tokens import TokensFile
 
@@ -317,9 +317,11 @@ def tokens(tmp_path: Path) -> TokensFile:
 
 
 @pytest.fixture
-def web(tmp_path: Path, tokens: TokensFile) -> Iterator[HttpApp]:
+def web(tmp_path: Path, tokens: TokensFile) -> Iterator[NativeApp]:
     """A sidecar whose threads do not run; a record of each of two topics is a dead letter."""
-    app = HttpApp(spool_folder=str(tmp_path / "spool"), spool_topic_wait_ms=1_000, tokens_file=tokens.setting)
+    app = NativeApp(
+        spool_folder=str(tmp_path / "spool"), spool_topic_wait_ms=1_000, tokens_file=tokens.setting
+    )
     app.spool_producer.set_topics({"orders": 3, "payments": 3})
     spool = spool_of(app)
     app.spool_producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
@@ -334,17 +336,17 @@ def web(tmp_path: Path, tokens: TokensFile) -> Iterator[HttpApp]:
     spool.release()
 
 
-def spool_of(web: HttpApp) -> Spool:
+def spool_of(web: NativeApp) -> Spool:
     assert web.app.spool is not None
     return web.app.spool
 
 
-def turn(web: HttpApp) -> None:
+def turn(web: NativeApp) -> None:
     for _ in range(3):
         spool_of(web).delivery.turn(web.producer.clock.now_ms())
 
 
-def posted(web: HttpApp, path: str, headers: dict[str, str], *, turns: bool = True) -> httpx.Response:
+def posted(web: NativeApp, path: str, headers: dict[str, str], *, turns: bool = True) -> httpx.Response:
     """Posts, and turns the threads by hand until it is answered."""
 
     async def scenario() -> httpx.Response:
@@ -360,11 +362,11 @@ def posted(web: HttpApp, path: str, headers: dict[str, str], *, turns: bool = Tr
     return run(scenario())
 
 
-def topics_of_dead_letters(web: HttpApp) -> list[str | None]:
+def topics_of_dead_letters(web: NativeApp) -> list[str | None]:
     return [one.topic for file in dead_letters_in(spool_of(web).segments.folder) for one in file.records]
 
 
-def test_a_caller_with_the_right_to_produce_to_all_puts_all_back(web: HttpApp, tokens: TokensFile) -> None:
+def test_a_caller_with_the_right_to_produce_to_all_puts_all_back(web: NativeApp, tokens: TokensFile) -> None:
     answer = posted(web, PATH, tokens.of("all"))
     assert (answer.status_code, answer.json()) == (200, {"requeued": 2})
     assert RequeueAnswer.model_validate(answer.json()).requeued == 2
@@ -372,7 +374,7 @@ def test_a_caller_with_the_right_to_produce_to_all_puts_all_back(web: HttpApp, t
     assert topics_of_dead_letters(web) == []
 
 
-def test_others_put_back_only_what_they_may_produce(web: HttpApp, tokens: TokensFile) -> None:
+def test_others_put_back_only_what_they_may_produce(web: NativeApp, tokens: TokensFile) -> None:
     for topic in ("payments", "absent"):
         answer = posted(web, f"{PATH}?topic={topic}", tokens.of("shop"))
         assert (answer.status_code, answer.json()["kafka_error"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
@@ -383,7 +385,7 @@ def test_others_put_back_only_what_they_may_produce(web: HttpApp, tokens: Tokens
 
 
 def test_topic_and_reason_choose_and_a_query_that_says_nothing_is_refused(
-    web: HttpApp, tokens: TokensFile
+    web: NativeApp, tokens: TokensFile
 ) -> None:
     caller = tokens.of("all")
     for query in ("reason=unreadable", "reason=x", "topics=orders", "max_block_ms=-1"):
@@ -398,7 +400,7 @@ def test_topic_and_reason_choose_and_a_query_that_says_nothing_is_refused(
 
 
 def test_a_disk_that_takes_nothing_is_a_503_that_says_how_many_went_back(
-    web: HttpApp, tokens: TokensFile
+    web: NativeApp, tokens: TokensFile
 ) -> None:
     disk = spool_of(web).segments.disk
     disk.fails["fsync"] = 1  # type: ignore[attr-defined]
@@ -409,7 +411,7 @@ def test_a_disk_that_takes_nothing_is_a_503_that_says_how_many_went_back(
 
 
 def test_a_disk_that_does_not_answer_in_time_is_a_504_and_the_requeue_goes_on(
-    web: HttpApp, tokens: TokensFile
+    web: NativeApp, tokens: TokensFile
 ) -> None:
     answer = posted(web, f"{PATH}?max_block_ms=1", tokens.of("all"), turns=False)
     assert answer.status_code == 504
@@ -420,11 +422,11 @@ def test_a_disk_that_does_not_answer_in_time_is_a_504_and_the_requeue_goes_on(
     assert topics_of_dead_letters(web) == []
 
 
-def test_too_many_at_once_are_asked_to_come_again(web: HttpApp, tokens: TokensFile) -> None:
+def test_too_many_at_once_are_asked_to_come_again(web: NativeApp, tokens: TokensFile) -> None:
     for _ in range(MOST_REQUEUES):
         assert spool_of(web).requeue(everything, lambda _: None)
     answer = posted(web, PATH, tokens.of("all"))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-    without_a_spool = HttpApp().post(PATH)
+    without_a_spool = NativeApp().post(PATH)
     assert without_a_spool.status_code == 400
     assert "spool_folder" in without_a_spool.json()["detail"]

@@ -20,7 +20,7 @@ from service.native.watch import (
 )
 from tests.support.coroutine_tests import until
 from tests.support.event_stream import KnownCluster, watching
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import node, partition, topic
 
 if TYPE_CHECKING:
@@ -45,16 +45,16 @@ def described(
 PAYMENTS = described("payments", [1])
 
 
-def of_orders(**settings: Any) -> HttpApp:
+def of_orders(**settings: Any) -> NativeApp:
     """An app that knows one topic, of one partition."""
-    web = HttpApp(**settings)
+    web = NativeApp(**settings)
     web.producer.set_topics([described("orders", [1])])
     return web
 
 
 @pytest.fixture
-def web() -> HttpApp:
-    app = HttpApp()
+def web() -> NativeApp:
+    app = NativeApp()
     app.producer.set_topics([described("orders", [1, 2]), PAYMENTS])
     return app
 
@@ -76,7 +76,7 @@ def leaders(change: ServerSentEvent) -> list[tuple[int, int | None, int | None]]
 # -- events --------------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web: HttpApp) -> None:
+async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         snapshot = await watch.next("snapshot")
         assert watch.status == 200
@@ -100,7 +100,7 @@ async def test_a_watch_begins_with_a_snapshot_of_all_that_the_sidecar_knows(web:
         Snapshot.model_validate(snapshot.data, strict=True)
 
 
-async def test_a_changed_leader_is_sent_with_the_one_before(web: HttpApp) -> None:
+async def test_a_changed_leader_is_sent_with_the_one_before(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.producer.set_topics([described("orders", [1, 2]), PAYMENTS])  # changes nothing, and sends nothing
@@ -112,14 +112,14 @@ async def test_a_changed_leader_is_sent_with_the_one_before(web: HttpApp) -> Non
         PartitionsChanged.model_validate(change.data, strict=True)
 
 
-async def test_a_leader_that_a_produce_answer_names_is_sent_at_once(web: HttpApp) -> None:
+async def test_a_leader_that_a_produce_answer_names_is_sent_at_once(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.producer.name_leader("orders", 1, leader_id=3, epoch=5)
         assert leaders(await watch.next("leader")) == [(1, 3, 2)]
 
 
-async def test_in_sync_replicas_that_change_are_distinguished_from_leaders(web: HttpApp) -> None:
+async def test_in_sync_replicas_that_change_are_distinguished_from_leaders(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.producer.set_topics([described("orders", [1, 2], isr=[1]), PAYMENTS])
@@ -128,7 +128,7 @@ async def test_in_sync_replicas_that_change_are_distinguished_from_leaders(web: 
         assert leaders(change) == [(0, 1, 1), (1, 2, 2)]
 
 
-async def test_topics_that_appear_grow_are_recreated_and_go_are_sent(web: HttpApp) -> None:
+async def test_topics_that_appear_grow_are_recreated_and_go_are_sent(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         known = [described("orders", [1, 2]), PAYMENTS]
@@ -156,7 +156,7 @@ async def test_topics_that_appear_grow_are_recreated_and_go_are_sent(web: HttpAp
         assert (gone.data["partition_count"], gone.data["previous_partition_count"]) == (None, 1)
 
 
-async def test_brokers_that_join_move_and_leave_are_sent(web: HttpApp) -> None:
+async def test_brokers_that_join_move_and_leave_are_sent(web: NativeApp) -> None:
     topics = [described("orders", [1, 2]), PAYMENTS]
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
@@ -169,7 +169,7 @@ async def test_brokers_that_join_move_and_leave_are_sent(web: HttpApp) -> None:
         BrokerChanged.model_validate(left.data, strict=True)
 
 
-async def test_a_snapshot_and_the_changes_after_it_are_the_next_snapshot(web: HttpApp) -> None:
+async def test_a_snapshot_and_the_changes_after_it_are_the_next_snapshot(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         before = (await watch.next("snapshot")).data
         web.producer.set_topics(
@@ -189,7 +189,7 @@ async def test_a_snapshot_and_the_changes_after_it_are_the_next_snapshot(web: Ht
 # -- which topics --------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_of_some_topics_hears_of_no_others(web: HttpApp) -> None:
+async def test_a_watch_of_some_topics_hears_of_no_others(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch?topics=payments") as watch:
         snapshot = await watch.next("snapshot")
         assert [found["name"] for found in snapshot.data["topics"]] == ["payments"]
@@ -200,7 +200,7 @@ async def test_a_watch_of_some_topics_hears_of_no_others(web: HttpApp) -> None:
 
 
 async def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_sent_when_it_appears() -> None:
-    web = HttpApp(watch_look_up_ms=100)
+    web = NativeApp(watch_look_up_ms=100)
     web.producer.set_topics([described("orders", [1, 2])])
     async with watching(web.app, "/v1/watch?topics=nope,orders") as watch:
         await until(lambda: web.producer.waiting)
@@ -219,7 +219,7 @@ async def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_sent_when_it_
         web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
 
 
-async def test_topics_that_are_watched_by_name_are_kept_in_use(web: HttpApp) -> None:
+async def test_topics_that_are_watched_by_name_are_kept_in_use(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch?topics=orders") as watch:
         await watch.next("snapshot")
         known = web.producer.cache.topics
@@ -231,7 +231,7 @@ async def test_topics_that_are_watched_by_name_are_kept_in_use(web: HttpApp) -> 
         assert web.producer.cache.topics["orders"].use.touched
 
 
-async def test_a_caller_hears_only_of_topics_that_it_may_read(web: HttpApp) -> None:
+async def test_a_caller_hears_only_of_topics_that_it_may_read(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch", scope=scope_of(only("pay*"))) as watch:
         snapshot = await watch.next("snapshot")
         assert [found["name"] for found in snapshot.data["topics"]] == ["payments"]
@@ -242,7 +242,7 @@ async def test_a_caller_hears_only_of_topics_that_it_may_read(web: HttpApp) -> N
 
 
 async def test_a_topic_that_a_caller_names_and_may_not_read_is_an_error_whether_it_exists_or_not(
-    web: HttpApp,
+    web: NativeApp,
 ) -> None:
     for name in ("orders", "missing"):
         async with watching(web.app, f"/v1/watch?topics={name}", scope=scope_of(only("payments"))) as watch:
@@ -253,7 +253,7 @@ async def test_a_topic_that_a_caller_names_and_may_not_read_is_an_error_whether_
             Snapshot.model_validate(snapshot.data, strict=True)
 
 
-async def test_a_topic_that_is_no_name_is_an_error_of_its_own(web: HttpApp) -> None:
+async def test_a_topic_that_is_no_name_is_an_error_of_its_own(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch?topics=orders,a%20b") as watch:
         (error,) = (await watch.next("snapshot")).data["errors"]
         assert (error["topic"], error["error"]["kafka_error"]) == ("a b", "INVALID_TOPIC_EXCEPTION")
@@ -262,7 +262,7 @@ async def test_a_topic_that_is_no_name_is_an_error_of_its_own(web: HttpApp) -> N
 # -- resuming ------------------------------------------------------------------------------------------------
 
 
-async def test_a_watcher_that_comes_again_hears_what_it_missed_and_no_snapshot(web: HttpApp) -> None:
+async def test_a_watcher_that_comes_again_hears_what_it_missed_and_no_snapshot(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         last_id = (await watch.next("snapshot")).last_id
     web.producer.set_topics([described("orders", [2, 2], 1), PAYMENTS])
@@ -274,7 +274,7 @@ async def test_a_watcher_that_comes_again_hears_what_it_missed_and_no_snapshot(w
         assert leaders(await again.next("leader")) == [(0, 2, 1), (1, 2, 1)]
 
 
-async def test_the_header_wins_over_the_query_whose_id_a_browser_keeps_sending(web: HttpApp) -> None:
+async def test_the_header_wins_over_the_query_whose_id_a_browser_keeps_sending(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         last_id = (await watch.next("snapshot")).last_id
         web.producer.set_topics([described("orders", [2, 2], 1), PAYMENTS])
@@ -298,7 +298,7 @@ NOWHERE = {
 }
 
 
-async def test_an_id_that_leads_nowhere_is_said_so_and_answered_with_a_snapshot(web: HttpApp) -> None:
+async def test_an_id_that_leads_nowhere_is_said_so_and_answered_with_a_snapshot(web: NativeApp) -> None:
     for last_id, reason in NOWHERE.items():
         said = last_id.format(boot=web.app.sidecar.boot)
         async with watching(web.app, "/v1/watch", {"last-event-id": said}) as watch:
@@ -307,7 +307,7 @@ async def test_an_id_that_leads_nowhere_is_said_so_and_answered_with_a_snapshot(
             await watch.next("snapshot")
 
 
-async def test_a_poll_with_such_an_id_is_answered_with_a_reset_and_the_snapshot(web: HttpApp) -> None:
+async def test_a_poll_with_such_an_id_is_answered_with_a_reset_and_the_snapshot(web: NativeApp) -> None:
     await poll(web, "")
     for last_id, reason in NOWHERE.items():
         answer = (await poll(web, f"last_event_id={last_id.format(boot=web.app.sidecar.boot)}")).json()
@@ -343,7 +343,7 @@ async def test_nothing_is_followed_when_nobody_has_watched_for_long_and_the_next
 
 
 async def test_the_first_answer_of_a_broker_and_another_cluster_begin_the_stream_anew() -> None:
-    web = HttpApp()
+    web = NativeApp()
     async with watching(web.app, "/v1/watch") as watch:
         empty = await watch.next("snapshot")
         assert (empty.data["cluster_id"], empty.data["brokers"]) == (None, [])
@@ -413,7 +413,7 @@ async def test_more_watchers_than_may_be_are_sent_away_with_429_and_a_place_that
         await third.next("snapshot")
 
 
-async def test_a_caller_with_a_limit_of_its_own_does_not_take_the_places_of_others(web: HttpApp) -> None:
+async def test_a_caller_with_a_limit_of_its_own_does_not_take_the_places_of_others(web: NativeApp) -> None:
     limited = Caller("greedy", TopicRules.of("*"), TopicRules.of(()), max_waiting_requests=1)
     async with watching(web.app, "/v1/watch", scope=scope_of(limited)) as first:
         await first.next("snapshot")
@@ -438,7 +438,7 @@ async def test_a_watcher_hears_comments_while_nothing_changes_and_gives_its_plac
 # -- rhythm and end ------------------------------------------------------------------------------------------
 
 
-async def test_status_comes_in_the_rhythm_that_was_asked_for(web: HttpApp) -> None:
+async def test_status_comes_in_the_rhythm_that_was_asked_for(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch?status_ms=250") as watch:
         snapshot = await watch.next("snapshot")
         first, second = await watch.next("status"), await watch.next("status")
@@ -447,7 +447,7 @@ async def test_status_comes_in_the_rhythm_that_was_asked_for(web: HttpApp) -> No
         assert second.last_id == snapshot.last_id, "a status is not resumed from"
 
 
-async def test_status_in_a_watch_names_only_topics_that_the_caller_may_read(web: HttpApp) -> None:
+async def test_status_in_a_watch_names_only_topics_that_the_caller_may_read(web: NativeApp) -> None:
     web.producer.set_topics([described("orders", [2, 1], 1), described("payments", [2], 1)])
     async with watching(web.app, "/v1/watch?status_ms=250", scope=scope_of(only("payments"))) as watch:
         await watch.next("snapshot")
@@ -456,7 +456,7 @@ async def test_status_in_a_watch_names_only_topics_that_the_caller_may_read(web:
         assert b"orders" not in watch.raw
 
 
-async def test_a_watch_ends_in_good_order_when_the_sidecar_shuts_down(web: HttpApp) -> None:
+async def test_a_watch_ends_in_good_order_when_the_sidecar_shuts_down(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.app.sidecar.drain.begin()
@@ -469,7 +469,7 @@ async def test_a_watch_ends_in_good_order_when_the_sidecar_shuts_down(web: HttpA
 # -- the request ---------------------------------------------------------------------------------------------
 
 
-def test_a_query_that_makes_no_sense_is_422_and_names_the_place(web: HttpApp) -> None:
+def test_a_query_that_makes_no_sense_is_422_and_names_the_place(web: NativeApp) -> None:
     of_a_stream = {
         "topics=": "topics",
         "topics=a,,b": "topics",
@@ -496,7 +496,7 @@ def test_a_query_that_makes_no_sense_is_422_and_names_the_place(web: HttpApp) ->
             assert (answer.status_code, answer.json()["place"]) == (422, f"query.{place}"), query
 
 
-def test_head_of_a_watch_is_answered_and_over(web: HttpApp) -> None:
+def test_head_of_a_watch_is_answered_and_over(web: NativeApp) -> None:
     answer = web.ask("HEAD", "/v1/watch")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/event-stream"
@@ -506,7 +506,7 @@ def test_head_of_a_watch_is_answered_and_over(web: HttpApp) -> None:
 JSON = {"accept": "application/json"}
 
 
-def version(web: HttpApp, number: int) -> str:
+def version(web: NativeApp, number: int) -> str:
     return f"{web.app.sidecar.boot}-{number}"
 
 
@@ -518,7 +518,7 @@ def changed(*, orders: int = 0, payments: int = 0) -> list[Any]:
     ]
 
 
-async def waiting_poll(web: HttpApp, query: str) -> asyncio.Task[httpx.Response]:
+async def waiting_poll(web: NativeApp, query: str) -> asyncio.Task[httpx.Response]:
     """A poll that waits, while the feed follows already."""
     assert (await poll(web, "")).json()["version"] == version(web, 1)
     waiting = asyncio.create_task(poll(web, query))
@@ -526,18 +526,18 @@ async def waiting_poll(web: HttpApp, query: str) -> asyncio.Task[httpx.Response]
     return waiting
 
 
-async def change(web: HttpApp, number: int, topics: list[Any]) -> None:
+async def change(web: NativeApp, number: int, topics: list[Any]) -> None:
     """What the brokers say now, and that the feed has heard of it as this number."""
     web.producer.set_topics(topics)
     await until(lambda: web.app.sidecar.feed.log.number == number)
 
 
-async def poll(web: HttpApp, query: str) -> httpx.Response:
+async def poll(web: NativeApp, query: str) -> httpx.Response:
     async with web.client() as client:
         return await client.get(f"/v1/watch?{query}", headers=JSON)
 
 
-def test_without_an_id_the_snapshot_is_answered_at_once(web: HttpApp) -> None:
+def test_without_an_id_the_snapshot_is_answered_at_once(web: NativeApp) -> None:
     answer = web.get("/v1/watch", headers=JSON)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
@@ -547,7 +547,7 @@ def test_without_an_id_the_snapshot_is_answered_at_once(web: HttpApp) -> None:
     assert snapshot.version == version(web, 1)
 
 
-async def test_a_poll_waits_for_the_next_change_and_answers_with_it(web: HttpApp) -> None:
+async def test_a_poll_waits_for_the_next_change_and_answers_with_it(web: NativeApp) -> None:
     waiting = await waiting_poll(web, f"min_version={version(web, 2)}")
     web.producer.set_topics(changed(orders=1))
     answer = (await waiting).json()
@@ -561,14 +561,14 @@ async def test_a_poll_waits_for_the_next_change_and_answers_with_it(web: HttpApp
         assert (await poll(web, query)).json()["changes"] == [event]
 
 
-async def test_a_poll_without_a_change_answers_with_none_when_its_time_is_over(web: HttpApp) -> None:
+async def test_a_poll_without_a_change_answers_with_none_when_its_time_is_over(web: NativeApp) -> None:
     await poll(web, "")
     answer = (await poll(web, f"min_version={version(web, 2)}&max_block_ms=1")).json()
     assert answer == {"version": version(web, 1), "reset": False, "changes": []}
 
 
 async def test_a_number_beyond_the_next_is_waited_for_and_what_comes_before_it_is_left_out(
-    web: HttpApp,
+    web: NativeApp,
 ) -> None:
     waiting = await waiting_poll(web, f"min_version={version(web, 3)}")
     for epoch in (1, 2):
@@ -576,7 +576,7 @@ async def test_a_number_beyond_the_next_is_waited_for_and_what_comes_before_it_i
     assert [event["id"] for event in (await waiting).json()["changes"]] == [version(web, 3)]
 
 
-async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: HttpApp) -> None:
+async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: NativeApp) -> None:
     waiting = await waiting_poll(web, f"topics=payments&last_event_id={version(web, 1)}")
     await change(web, 2, changed(orders=1))
     assert not waiting.done()
@@ -596,7 +596,7 @@ async def test_changes_that_are_not_kept_are_a_reset_for_min_version_too() -> No
     assert answer["snapshot"]["topics"][0]["partitions"][0]["leader_epoch"] == 3
 
 
-async def test_another_cluster_ends_a_poll_with_a_reset(web: HttpApp) -> None:
+async def test_another_cluster_ends_a_poll_with_a_reset(web: NativeApp) -> None:
     waiting = await waiting_poll(web, f"min_version={version(web, 2)}")
     web.producer.set_topics([described("orders", [1])], cluster_id="another")
     answer = (await waiting).json()
@@ -604,12 +604,12 @@ async def test_another_cluster_ends_a_poll_with_a_reset(web: HttpApp) -> None:
     assert answer["snapshot"]["cluster_id"] == "another"
 
 
-def test_a_version_of_another_process_is_412_at_once(web: HttpApp) -> None:
+def test_a_version_of_another_process_is_412_at_once(web: NativeApp) -> None:
     answer = web.get("/v1/watch?min_version=00000000-1", headers=JSON)
     assert (answer.status_code, answer.json()["place"]) == (412, "query.min_version")
 
 
-async def test_a_poll_hears_only_of_topics_that_its_caller_may_read(web: HttpApp) -> None:
+async def test_a_poll_hears_only_of_topics_that_its_caller_may_read(web: NativeApp) -> None:
     reader = Caller("reader", TopicRules.of(["pay*"]), TopicRules.of([]))
     scope = {"pilotfish.caller": reader}
     async with watching(web.app, "/v1/watch?topics=orders,payments", JSON, scope) as watch:
@@ -630,7 +630,7 @@ async def test_a_poll_that_waits_is_a_watcher_like_any_other() -> None:
     assert (await poll(web, "")).status_code == 200
 
 
-async def test_a_poll_ends_when_the_sidecar_shuts_down(web: HttpApp) -> None:
+async def test_a_poll_ends_when_the_sidecar_shuts_down(web: NativeApp) -> None:
     waiting = await waiting_poll(web, f"min_version={version(web, 2)}")
     web.app.sidecar.drain.begin()
     assert (await waiting).json()["changes"] == []

@@ -14,7 +14,7 @@ from service.watch.snapshot import TopicTexts, snapshot_pieces, topic_pieces
 from service.watch.subscription import ChangeLog
 from tests.support.event_stream import KnownCluster
 from tests.support.fake_producer import FakeProducer
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import node, partition, topic
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def test_a_topics_text_is_made_once_for_all_watchers_until_it_changes() -> None:
 
 
 def test_a_snapshot_says_what_the_api_says() -> None:
-    web = HttpApp()
+    web = NativeApp()
     lagging = partition(0, leader=1, epoch=4, replicas=(1, 2), isr=(1,), offline=(2,), error=9)
     leaderless = partition(0, leader=None, epoch=None, replicas=(1, 2), error=5)
     web.producer.set_topics([topic("orders", [lagging]), topic("payments", [leaderless])])

@@ -18,7 +18,7 @@ from service.watch.feed import CLUSTER_CHANGED, WOKEN_AT_ONCE
 from service.watch.notice import SnapshotNotice
 from tests.support.coroutine_tests import PATIENCE_S, run, until
 from tests.support.event_stream import EventReader, watching
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import partition, topic
 from tests.support.served import LOOPS, Caller, Served, limits, on_loop
 
@@ -79,7 +79,7 @@ def test_a_swap_after_the_loop_was_closed_is_nobodys_business() -> None:
 
 
 async def test_others_have_their_turn_while_many_partitions_are_compared() -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics(topics(2, 10_000))
     async with watching(web.app, "/v1/watch?topics=none") as watch:
         await until(lambda: web.producer.waiting)
@@ -98,7 +98,7 @@ async def test_others_have_their_turn_while_many_partitions_are_compared() -> No
 
 async def test_a_watcher_that_comes_in_the_middle_of_a_round_begins_after_it() -> None:
     """With a snapshot that has all of the round's changes, and none of them again."""
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics(topics(2, 5_000))
     async with watching(web.app, "/v1/watch?topics=t0") as first:
         await first.next("snapshot")
@@ -116,7 +116,7 @@ async def test_a_watcher_that_comes_in_the_middle_of_a_round_begins_after_it() -
 
 
 async def test_a_change_in_the_middle_of_a_round_is_sent_after_it() -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics(topics(2, 5_000))
     async with watching(web.app, "/v1/watch?topics=late") as watch:
         await until(lambda: web.producer.waiting)
@@ -133,7 +133,7 @@ async def test_a_change_in_the_middle_of_a_round_is_sent_after_it() -> None:
 
 
 async def test_a_watcher_begins_with_what_the_client_knows_even_before_any_notification() -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics(topics(1, 1))
     async with watching(web.app, "/v1/watch") as first:
         await first.next("snapshot")
@@ -146,7 +146,7 @@ async def test_a_watcher_begins_with_what_the_client_knows_even_before_any_notif
 
 
 def test_a_hundred_watchers_get_the_same_bytes() -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics(topics(20, 50))
 
     async def scenario() -> None:
@@ -173,7 +173,7 @@ def test_a_hundred_watchers_get_the_same_bytes() -> None:
 
 
 def test_a_feed_that_rests_holds_nothing_and_wakes_up_on_another_loop() -> None:
-    web = HttpApp(watch_linger_ms=0)
+    web = NativeApp(watch_linger_ms=0)
     web.producer.set_topics(topics(1, 1))
 
     async def scenario() -> None:
@@ -187,7 +187,7 @@ def test_a_feed_that_rests_holds_nothing_and_wakes_up_on_another_loop() -> None:
 
 
 async def test_a_watcher_who_comes_before_the_feed_rests_receives_changes() -> None:
-    web = HttpApp(watch_linger_ms=0)
+    web = NativeApp(watch_linger_ms=0)
     web.producer.set_topics(topics(1, 1))
     feed = web.app.sidecar.feed
     with feed.subscribe(ANYONE, None):
@@ -208,7 +208,7 @@ async def turns() -> None:
 
 
 async def test_a_sidecar_that_runs_on_keeps_nothing_of_a_watcher_who_left() -> None:
-    feed = HttpApp().app.sidecar.feed
+    feed = NativeApp().app.sidecar.feed
     with feed.subscribe(ANYONE, None) as subscription:
         left = weakref.ref(subscription)
     del subscription
@@ -255,7 +255,7 @@ class Stream:
 
 
 def test_a_watcher_that_takes_nothing_is_cut_off_and_others_go_on(loop: str) -> None:
-    web = HttpApp(stall_timeout_ms=300)
+    web = NativeApp(stall_timeout_ms=300)
     web.producer.set_topics(large())
 
     async def scenario() -> None:
@@ -274,7 +274,7 @@ def test_a_watcher_that_takes_nothing_is_cut_off_and_others_go_on(loop: str) -> 
 
 
 def test_a_watcher_that_takes_too_little_gets_the_reason_and_resumes_where_it_was(loop: str) -> None:
-    web = HttpApp(watch_queue_events=3)
+    web = NativeApp(watch_queue_events=3)
     web.producer.set_topics(large())
 
     async def scenario() -> list[str]:
@@ -304,7 +304,7 @@ def test_a_watcher_that_takes_too_little_gets_the_reason_and_resumes_where_it_wa
 
 
 def test_a_watcher_that_hangs_up_leaves_nothing_behind(loop: str) -> None:
-    web = HttpApp()
+    web = NativeApp()
     web.producer.set_topics({"orders": 1})
 
     async def scenario() -> None:
@@ -323,7 +323,7 @@ def test_a_watcher_that_hangs_up_leaves_nothing_behind(loop: str) -> None:
 async def test_many_watchers_are_woken_a_few_in_a_turn_of_the_loop(cluster: str) -> None:
     """So that a look-up among thousands of watchers waits for a few of them, and not for all."""
     count = 10 * WOKEN_AT_ONCE + 1
-    web = HttpApp(max_watchers=count)
+    web = NativeApp(max_watchers=count)
     web.producer.set_topics(topics(1, 1))
     feed = web.app.sidecar.feed
     woken_in: list[int] = []

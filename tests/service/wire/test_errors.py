@@ -20,7 +20,7 @@ from client_core import (
 )
 from client_core.errors import BufferExhaustedError, UnknownServerError, error_for
 from service.wire.errors import Problem, gravest, problem_of, problem_of_failure, status_of
-from tests.support.http_app import HttpApp
+from tests.support.http_app import NativeApp
 
 
 def of(error: Errors) -> KafkaError:
@@ -130,4 +130,4 @@ def test_an_unknown_code_keeps_its_number() -> None:
     ],
 )
 def test_a_parameter_is_refused_in_plain_words(path: str, detail: str) -> None:
-    assert HttpApp().get(path).json()["detail"] == detail
+    assert NativeApp().get(path).json()["detail"] == detail
