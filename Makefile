@@ -22,8 +22,8 @@ FUZZ ?=
 PINS ?= run.txt
 FLAVOUR = $(patsubst %.txt,-%,$(filter-out run.txt,$(PINS)))
 DIST := dist
-# Three more than cores: those with real brokers, and those that wait for processes, leave the cores to others.
-PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 3)))
+# Two more than cores: those with real brokers, and those that wait for processes, leave the cores to others.
+PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
 PYTEST = $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
 
 # Behind a company's proxy only the system knows its certificate; uv, pip and npm bring lists of their own.
