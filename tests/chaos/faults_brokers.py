@@ -136,8 +136,8 @@ def _rolling_kill(scene: Scene) -> None:
         scene.kafka.kill(broker_id)
         scene.kafka.restart(broker_id)
         scene.admin.wait_until_in_sync(scene.topic)
-        # The next broker may lead a partition since a moment. Which client had a success by then is chance, and
-        # decides whether its gap is one session timeout or two.
+        # The next broker may lead a partition since a moment. Which client had a success by then is chance.
+        # That decides whether its gap is one session timeout or two.
         scene.hold(3)
 
 
