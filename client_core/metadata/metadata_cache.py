@@ -256,6 +256,13 @@ class MetadataCache:
         time = self._refresh_time(topic)
         return None if time is None else time.now_ms
 
+    def lacks_partition(self, topic: str, partition: int | None, since_ms: int) -> bool:
+        """Returns whether a response at `since_ms` or later contained the topic without this partition."""
+        count, refreshed_ms = self.partition_count(topic), self.refreshed_ms(topic)
+        if partition is None or count is None or refreshed_ms is None:
+            return False
+        return partition >= count and refreshed_ms >= since_ms
+
     def refreshed_wall_ms(self, topic: str) -> int | None:
         """Returns the same in wall-clock time; None also if the client has no clock."""
         time = self._refresh_time(topic)

@@ -5,7 +5,8 @@
 A turn takes new input, does a limited piece of work, and lets the sinks send what they can. If there is much
 to report (a hundred thousand partitions at the start), turns are short, with pauses in between: other threads
 need the interpreter. Snapshots are compared only while a sink accepts lines. Windows and heartbeats cannot
-wait: if no sink accepts lines, they displace the oldest lines.
+wait: if no sink accepts lines, they displace the oldest lines. `make_event_log` makes the log that the
+settings describe.
 
 Threads: `wants` and `emit` on the client's, `turn` on the log's or a test's, `start` and `close` on any.
 """
@@ -13,14 +14,27 @@ Threads: `wants` and `emit` on the client's, `turn` on the log's or a test's, `s
 from __future__ import annotations
 
 import logging
+import re
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from random import Random
 from typing import Final, NamedTuple
 
-from client_core import FOREVER_MS, Clock, NodeReady, UncaughtErrors
+from client_core import (
+    FOREVER_MS,
+    Clock,
+    MetadataRefreshFailed,
+    NodeDisconnected,
+    NodeReady,
+    UncaughtErrors,
+)
 from service.base.producer_protocol import Producer
-from service.events.event_metrics import Channel
+from service.base.settings import Settings
+from service.base.version import pilotfish_version
+from service.events.event_files import EventFiles, FileLimits
+from service.events.event_topic import make_event_topic
 from service.events.event_v1 import (
     TYPE_NAMES,
     ConnectionEvent,
@@ -33,15 +47,8 @@ from service.events.event_v1 import (
     encode,
     time_text,
 )
-from service.events.inbox import (
-    ConnectionNotice,
-    FailedNotice,
-    Inbox,
-    LeftOut,
-    Notice,
-    SnapshotNotice,
-)
-from service.events.outbox import Line, Outbox, Sink, all_unreported
+from service.events.inbox import Inbox, LeftOut, Notice, SnapshotNotice
+from service.events.outbox import Channel, Line, Outbox, Sink, all_unreported
 from service.events.produce_windows import ProduceWindow
 from service.events.reported_metadata import PIECE, ReportedMetadata
 
@@ -54,6 +61,11 @@ PAUSE_MS: Final = 2
 #: Finished batches that one turn adds to their window: about 2 ms.
 FINISHED_PER_TURN: Final = 1_000
 
+#: A boot id is the second of the start since 1970, then this many random bits. It is below 2^53, so that
+#: readers with floating-point numbers only keep it exactly.
+_CHANCE_BITS: Final = 21
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 #: Marks the end of the events.
 _IT_ENDED: Final = Event(observed_at="")
@@ -71,9 +83,7 @@ class EventLogConfig(NamedTuple):
 class EventLog:
     """A Subscriber of the client's events. Call `start()` before the client's, `close()` after it."""
 
-    def __init__(
-        self, origin: Origin, config: EventLogConfig, clock: Clock, sinks: Sequence[Sink] = ()
-    ) -> None:
+    def __init__(self, origin: Origin, config: EventLogConfig, clock: Clock) -> None:
         self._origin = origin
         self._config = config
         self._clock = clock
@@ -88,8 +98,6 @@ class EventLog:
         self.wants: Final = self._inbox.wants
         self.emit: Final = self._inbox.emit
         self._channels: list[Channel] = []
-        for sink in sinks:
-            self.add_sink(sink)
         self._queued = dict.fromkeys(TYPE_NAMES, 0)
         self._seq = 0
         self._began_ms = clock.now_ms()
@@ -211,7 +219,7 @@ class EventLog:
         if now_ms >= window_ends_ms:
             self._close_window(now_ms)
             window_ends_ms = now_ms + self._config.window_ms
-        has_more |= self._report_windows(PIECE)
+        has_more |= self._report_windows()
         has_more |= self._report_metadata()
         self._turn_sinks(now_ms)
         due_ms = PAUSE_MS if has_more else TICK_MS
@@ -222,7 +230,7 @@ class EventLog:
         while self._take_finished():
             self._turn_sinks(self._clock.now_ms())
         self._close_window(self._clock.now_ms())
-        while self._report_windows(PIECE) or self._report_metadata():
+        while self._report_windows() or self._report_metadata():
             self._turn_sinks(self._clock.now_ms())
             if self._clock.now_ms() >= deadline_ms:
                 break
@@ -250,11 +258,11 @@ class EventLog:
     def _close_window(self, now_ms: int) -> None:
         self._window_events += self._window.close(now_ms, self._clock.wall_ms())
 
-    def _report_windows(self, most: int) -> bool:
+    def _report_windows(self) -> bool:
         """Queues rows of closed windows; returns whether there are more."""
-        for event in self._window_events[:most]:
+        for event in self._window_events[:PIECE]:
             self._queue(event)
-        del self._window_events[:most]
+        del self._window_events[:PIECE]
         return bool(self._window_events)
 
     def _report_metadata(self) -> bool:
@@ -278,13 +286,12 @@ class EventLog:
         return had_room
 
     def _events_of(self, notice: Notice) -> Iterator[Event | None]:
-        match notice:
-            case SnapshotNotice():
-                yield from self._snapshot_events(notice)
-            case FailedNotice():
-                yield self._failure_event(notice)
-            case ConnectionNotice():
-                yield _connection_event(notice)
+        if isinstance(notice, SnapshotNotice):
+            yield from self._snapshot_events(notice)
+        elif isinstance(notice.event, MetadataRefreshFailed):
+            yield self._failure_event(notice.wall_ms, notice.event)
+        else:
+            yield _connection_event(notice.wall_ms, notice.event)
 
     def _snapshot_events(self, notice: SnapshotNotice) -> Iterator[Event | None]:
         changed, cache = 0, notice.cache
@@ -308,10 +315,10 @@ class EventLog:
                 metadata_version=refreshed.update_version,
             )
 
-    def _failure_event(self, notice: FailedNotice) -> Event:
-        failed, cache = notice.failed, self._reported.cache
+    def _failure_event(self, wall_ms: int, failed: MetadataRefreshFailed) -> Event:
+        cache = self._reported.cache
         return RefreshEvent(
-            observed_at=time_text(notice.wall_ms),
+            observed_at=time_text(wall_ms),
             duration_us=failed.duration_ms * 1000,
             broker=failed.node_id,
             topics=len(cache.topics),
@@ -355,10 +362,48 @@ class EventLog:
             outbox.put(line)
 
 
-def _connection_event(notice: ConnectionNotice) -> Event:
-    observed_at, event = time_text(notice.wall_ms), notice.event
-    if isinstance(event, NodeReady):
-        return ConnectionEvent(observed_at=observed_at, broker=event.node_id, state="ready", reason=None)
+def _connection_event(wall_ms: int, event: NodeReady | NodeDisconnected) -> Event:
     return ConnectionEvent(
-        observed_at=observed_at, broker=event.node_id, state="disconnected", reason=event.reason
+        observed_at=time_text(wall_ms),
+        broker=event.node_id,
+        state="ready" if isinstance(event, NodeReady) else "disconnected",
+        reason=None if isinstance(event, NodeReady) else event.reason,
     )
+
+
+# -- from settings -------------------------------------------------------------------------------------------
+
+
+def make_event_log(settings: Settings, clock: Clock, random: Random) -> EventLog:
+    """Returns an event log that writes to the topic and the folder of the settings.
+
+    Raises SettingsError for an unusable folder, ConfigError for an unusable producer.
+    """
+    origin = Origin(sidecar_id(settings), settings.service_name, new_boot_id(clock.wall_ms(), random))
+    config = EventLogConfig(
+        window_ms=settings.internal.events_window_ms,
+        heartbeat_ms=settings.internal.events_heartbeat_ms,
+        max_waiting_bytes=settings.internal.events_max_waiting_bytes,
+        version=pilotfish_version(),
+    )
+    log = EventLog(origin, config, clock)
+    if settings.events_folder:
+        limits = FileLimits(
+            settings.internal.events_file_max_bytes,
+            settings.internal.events_file_max_age_ms,
+            settings.events_files,
+        )
+        log.add_sink(EventFiles(settings.events_folder, origin, limits))
+    if settings.events_topic:
+        log.add_sink(make_event_topic(settings, origin.sidecar_id, log.call))
+    return log
+
+
+def sidecar_id(settings: Settings) -> str:
+    """Returns the sidecar's id in its events: the setting, or the host's name (in Kubernetes the pod's)."""
+    return settings.sidecar_id or _NOT_IN_NAMES.sub("-", socket.gethostname())
+
+
+def new_boot_id(wall_ms: int, random: Random) -> int:
+    """Returns the id of a start: greater than that of an earlier second."""
+    return (wall_ms // 1000 << _CHANCE_BITS) | random.getrandbits(_CHANCE_BITS)

@@ -5,41 +5,20 @@ A scrape reads the plain counters of the log's parts, on the admin thread; no co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:  # a sidecar without an event log does not load it
-    from service.events.inbox import LeftOut
-    from service.events.outbox import Outbox, Sink
-
-
-class Channel(NamedTuple):
-    """A sink, and the outbox of lines that wait for it."""
-
-    sink: Sink
-    outbox: Outbox
-
-
-class CountedLog(Protocol):
-    """The part of an event log that the metrics read."""
-
-    @property
-    def queued(self) -> Mapping[str, int]: ...
-
-    @property
-    def left_out(self) -> LeftOut: ...
-
-    @property
-    def channels(self) -> Sequence[Channel]: ...
+    from service.events.event_log import EventLog
 
 
 class EventMetrics(Collector):
     """A collector for an event log, or for none."""
 
-    def __init__(self, log: CountedLog | None) -> None:
+    def __init__(self, log: EventLog | None) -> None:
         self._log: Final = log
 
     def collect(self) -> Iterator[Metric]:

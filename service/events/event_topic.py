@@ -107,7 +107,7 @@ class EventTopic:
         self._call = call
         self._answered: deque[tuple[Sequence[Line], Result]] = deque()
         self._resumes_ms = 0
-        self._fault: str | None = None
+        self._has_failed = False
         self.in_flight_bytes = 0
         self.written = 0
         self._refused = 0
@@ -128,7 +128,7 @@ class EventTopic:
     def close(self, outbox: Outbox, deadline_ms: int) -> None:
         """Sends the remaining lines until the deadline; unacknowledged ones go back to the outbox."""
         clock = self._producer.clock
-        if self._fault is not None:
+        if self._has_failed:
             deadline_ms = min(deadline_ms, clock.now_ms() + _CLOSE_WITH_FAULT_MS)
         self._resumes_ms = 0
         heard = threading.Condition()
@@ -161,15 +161,11 @@ class EventTopic:
             )
         except RecordTooLargeError:
             self.in_flight_bytes -= waiting_bytes
-            self._submit_one_by_one(outbox, lines, now_ms)
-
-    def _submit_one_by_one(self, outbox: Outbox, lines: list[Line], now_ms: int) -> None:
-        """Submits lines singly: a record that is too large fails its whole request, and is lost."""
-        if len(lines) > 1:
-            for line in lines:
+            if len(lines) == 1:
+                self._refuse(outbox, lines, "larger than max.request.size")
+                return
+            for line in lines:  # only the one that is too large is lost
                 self._submit(outbox, [line], now_ms)
-            return
-        self._refuse(outbox, lines, "larger than max.request.size")
 
     def _done(self, lines: Sequence[Line], result: Result) -> None:
         """Queues a result. Producer's I/O thread."""
@@ -208,20 +204,16 @@ class EventTopic:
         self._refused += len(lines)
 
     def _report(self, error: KafkaError) -> None:
-        if isinstance(error.__cause__, UnknownTopicOrPartitionError):
-            self._warn("it does not exist: create it (docs/events.md); events wait")
-        else:
-            self._warn(f"{error}; events wait")
-
-    def _warn(self, fault: str) -> None:
         """Logs a fault once, until lines are acknowledged again."""
-        if self._fault is None:
-            _log.warning("events_topic %s: %s", self._topic, fault)
-        self._fault = fault
+        if not self._has_failed:
+            is_missing = isinstance(error.__cause__, UnknownTopicOrPartitionError)
+            fault = "it does not exist: create it (docs/events.md)" if is_missing else error
+            _log.warning("events_topic %s: %s; events wait", self._topic, fault)
+        self._has_failed = True
 
     def _recovered(self) -> None:
-        if self._fault is not None:
-            self._fault = None
+        if self._has_failed:
+            self._has_failed = False
             _log.info("events_topic %s: events are acknowledged again", self._topic)
 
 

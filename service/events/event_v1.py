@@ -16,12 +16,13 @@ fields. A sidecar writes every field of a type, null if there is no value. The f
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
+
+from service.wire.freshness import rfc3339
 
 VERSION: Final = 1
 
@@ -187,8 +188,7 @@ class Origin(NamedTuple):
 @lru_cache(maxsize=8)
 def time_text(wall_ms: int) -> str:
     """Returns milliseconds since 1970 as `2026-11-21T10:00:00.123000Z`."""
-    at = datetime.fromtimestamp(wall_ms // 1000, tz=UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{wall_ms % 1000:03d}000Z"
+    return rfc3339(wall_ms).replace("Z", "000Z")
 
 
 # -- the latency histogram -----------------------------------------------------------------------------------

@@ -64,21 +64,14 @@ class SnapshotNotice:
     gone: frozenset[str] = _NOBODY_GONE
 
 
-class FailedNotice(NamedTuple):
-    """A refresh that failed."""
+class EventNotice(NamedTuple):
+    """A refresh that failed, or a connection that was opened or has ended."""
 
     wall_ms: int
-    failed: MetadataRefreshFailed
+    event: MetadataRefreshFailed | NodeReady | NodeDisconnected
 
 
-class ConnectionNotice(NamedTuple):
-    """A connection that was opened or has ended."""
-
-    wall_ms: int
-    event: NodeReady | NodeDisconnected
-
-
-Notice = SnapshotNotice | FailedNotice | ConnectionNotice
+Notice = SnapshotNotice | EventNotice
 
 
 class LeftOut(NamedTuple):
@@ -108,11 +101,11 @@ class Inbox:
         self._left_out = LeftOut(0, 0, 0)
         self._takers: dict[type, Callable[[Event], None]] = {
             MetadataRefreshed: self._on_refreshed,
-            MetadataRefreshFailed: self._on_failed,
+            MetadataRefreshFailed: self._on_other,
             LeadersChanged: self._on_leaders,
             PartitionCountChanged: self._on_count,
-            NodeReady: self._on_connection,
-            NodeDisconnected: self._on_connection,
+            NodeReady: self._on_other,
+            NodeDisconnected: self._on_other,
         }
 
     def follow(self, snapshot: Callable[[], MetadataCache]) -> None:
@@ -167,13 +160,9 @@ class Inbox:
         if event.new_count is None and len(self._gone) < MOST_GONE:
             self._gone.add(event.topic)
 
-    def _on_failed(self, event: Event) -> None:
-        assert isinstance(event, MetadataRefreshFailed)
-        self._add(FailedNotice(self._clock.wall_ms(), event))
-
-    def _on_connection(self, event: Event) -> None:
-        assert isinstance(event, NodeReady | NodeDisconnected)
-        self._add(ConnectionNotice(self._clock.wall_ms(), event))
+    def _on_other(self, event: Event) -> None:
+        assert isinstance(event, MetadataRefreshFailed | NodeReady | NodeDisconnected)
+        self._add(EventNotice(self._clock.wall_ms(), event))
 
     def _add_snapshot(self, notice: SnapshotNotice) -> None:
         self._noted = notice.cache
@@ -217,10 +206,6 @@ class Inbox:
             if self._snapshots and notice is self._snapshots[0]:
                 self._snapshots.popleft()
         return notice
-
-    @property
-    def has_notices(self) -> bool:
-        return bool(self._notices)
 
     @property
     def left_out(self) -> LeftOut:

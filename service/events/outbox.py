@@ -87,8 +87,7 @@ class Outbox:
         self.waiting_bytes = 0
         #: Lines that were lost: for lack of room, or by the sink.
         self.dropped = 0
-        self._unreported: set[str] = set()
-        self._is_all_unreported = False
+        self._unreported: set[str] | EveryTopic = set()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -131,8 +130,7 @@ class Outbox:
         if not self.has_room:
             return set()
         unreported, self._unreported = self._unreported, set()
-        is_all, self._is_all_unreported = self._is_all_unreported, False
-        return EveryTopic() if is_all else unreported
+        return unreported
 
     def _give_up_oldest(self) -> None:
         while self.waiting_bytes > self._max_bytes:
@@ -142,8 +140,15 @@ class Outbox:
 
     def _lost(self, line: Line) -> None:
         self.dropped += 1
-        if line.topic is None or self._is_all_unreported:
+        if line.topic is None or isinstance(self._unreported, EveryTopic):
             return
         self._unreported.add(line.topic)
         if len(self._unreported) > MOST_UNREPORTED:
-            self._unreported, self._is_all_unreported = set(), True
+            self._unreported = EveryTopic()
+
+
+class Channel(NamedTuple):
+    """A sink, and the outbox of lines that wait for it."""
+
+    sink: Sink
+    outbox: Outbox

@@ -55,20 +55,13 @@ def common_fields_table() -> str:
 
 def fields_tables() -> str:
     """Returns the other fields of each type: a heading, a sentence and a Markdown table."""
-    parts = []
-    for kind in TYPES:
-        defined = event_schema()["$defs"][kind.__name__]
+    sections = []
+    for defined in event_schema()["$defs"].values():
         fields = list(defined["properties"].items())
-        name = dict(fields)["type"]["enum"][0]
-        parts += [
-            f"### `{name}`",
-            "",
-            " ".join(defined["description"].split()),
-            "",
-            _table(fields[len(_COMMON) :]),
-        ]
-        parts += [""]
-    return "\n".join(parts[:-1])
+        name = defined["properties"]["type"]["enum"][0]
+        description = " ".join(defined["description"].split())
+        sections.append(f"### `{name}`\n\n{description}\n\n{_table(fields[len(_COMMON) :])}")
+    return "\n\n".join(sections)
 
 
 _COMMON: Final = Event.__struct_fields__

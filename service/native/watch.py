@@ -194,12 +194,11 @@ class WatchRoute:
     """The handler."""
 
     def __init__(
-        self, *, feed: ChangeFeed, lookups: Lookups, status: StatusReport, boot: str, times: WatchTimes
+        self, *, feed: ChangeFeed, lookups: Lookups, status: StatusReport, times: WatchTimes
     ) -> None:
         self._feed = feed
         self._lookups = lookups
         self._status = status
-        self._boot = boot
         self._times = times
 
     def router(self) -> APIRouter:
@@ -286,19 +285,17 @@ class WatchRoute:
         min_version: str | None = None,
     ) -> Response:
         """One answer: the snapshot, or the changes after an id."""
-        if min_version is not None:
-            number_of(min_version, self._boot)  # before anybody waits
-            if wanted.last_id is not None:
-                raise refused(
-                    422, "has the same meaning as last_event_id; choose one", place="query.min_version"
-                )
+        # Checked before anybody waits.
+        number = None if min_version is None else number_of(min_version, self._feed.log.boot)
+        if number is not None and wanted.last_id is not None:
+            raise refused(422, "has the same meaning as last_event_id; choose one", place="query.min_version")
         caller = caller_of(request.scope)
         wait_ms = self._times.default_wait_ms if max_block_ms is None else max_block_ms
         with self._feed.subscribe(caller, wanted.names) as subscription:
             found = await self._lookups.know(wanted.names or (), NO_DEMANDS, request.receive, caller)
             poll = LongPoll(self._feed, subscription, found)
-            if min_version is not None:
-                waiting = poll.reaching(min_version, wait_ms)
+            if number is not None:
+                waiting = poll.reaching(number, wait_ms)
             elif wanted.last_id is not None:
                 waiting = poll.since(wanted.last_id, wait_ms)
             else:

@@ -17,17 +17,18 @@ marked as used at each refresh, so it stays known. A deleted one is forgotten af
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from client_core import Event, MetadataRefreshed, Result
+from client_core import MetadataRefreshed, Result
 from service.base.producer_protocol import Producer
 from service.base.watched_file import FileFaultError, FileTooLargeError, read_file
 from service.process.advice_document import MAX_BYTES, Advice, AdviceIgnoredError, Outcome, parse_advice
+from service.watch.notice import Post, SnapshotNotice
 from service.wire.freshness import rfc3339
 
 _log: Final = logging.getLogger(__name__)
@@ -37,9 +38,6 @@ SHORTEST_MAX_AGE_MS: Final = 10_000
 
 #: How long advised topics are looked up, before it is logged how many exist. Nothing waits for it.
 _LOOK_UP_MS: Final = 30_000
-
-#: An event loop's call_soon_threadsafe.
-Post = Callable[[Callable[[], None]], object]
 
 
 class AdviceAtStart(Collector):
@@ -51,8 +49,9 @@ class AdviceAtStart(Collector):
         self._by_cluster: Mapping[str, Advice] = {}
         self._in_force: Advice | None = None
         self._producer: Producer | None = None
-        self._post: Post | None = None
-        self._is_posted = False
+        self._notice = SnapshotNotice({MetadataRefreshed})
+        #: Posts a check to the event loop after a refresh. The client calls it directly.
+        self.emit: Final = self._notice.emit
         #: None if no advice is configured.
         self.outcome: Outcome | None = None
         #: How many advised topics existed when metadata was last refreshed.
@@ -80,42 +79,25 @@ class AdviceAtStart(Collector):
 
     def wants(self, kind: type) -> bool:
         """See `service.process.app.Subscriber`."""
-        return kind is MetadataRefreshed and self.outcome is Outcome.WAITING
-
-    def emit(self, event: Event, /) -> None:
-        """Posts a check to the event loop after a refresh, unless one is posted already."""
-        post = self._post
-        if post is None or self._is_posted:
-            return
-        self._is_posted = True
-        try:
-            post(self._take_notice)
-        except RuntimeError:
-            _log.debug("metadata was refreshed after the event loop had closed")
+        return self.outcome is Outcome.WAITING and self._notice.wants(kind)
 
     # -- the event loop --------------------------------------------------------------------------------------
 
     def begin(self, producer: Producer, post: Post) -> None:
         """Applies the advice to this producer from now on; its events must come to `emit`."""
         self._producer = producer
-        self._is_posted = False
-        self._post = post
+        self._notice.begin(post, self._on_refreshed)
         if producer.status().metadata.age_ms is not None:
-            self._take_notice()
+            self._on_refreshed()
 
     def end(self) -> None:
         """Stops posting to the event loop."""
-        self._post = None
+        self._notice.end()
 
-    def _take_notice(self) -> None:
-        # First, so that a later refresh is posted again: the snapshot is read after this.
-        self._is_posted = False
-        producer = self._producer
-        if producer is None or self._post is None:
-            return
-        if self.outcome is Outcome.WAITING:
+    def _on_refreshed(self) -> None:
+        if self._producer is not None and self.outcome is Outcome.WAITING:
             try:
-                self._put_in_force(producer)
+                self._put_in_force(self._producer)
             except AdviceIgnoredError as ignored:
                 self._ignore(ignored.outcome, f"{self._path}: {ignored}")
         self._keep_topics()

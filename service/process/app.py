@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -32,9 +32,7 @@ from starlette.routing import BaseRoute, Route
 
 from client_core import Clock, CloseReport, Event, EventSink, KafkaProducer, LoopCompletions, SystemClock
 from service.admission.access import Access
-from service.admission.admission_control import RetryAfter
 from service.admission.drain import QUIT_TOKEN_FILE, Quit, TokenFile
-from service.admission.failed_requests import FailedRequests
 from service.admission.guards import Guards, hosts_of
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
@@ -187,16 +185,7 @@ class App:
         ]
         if settings.console:
             routes += console_routes()
-        models: list[type[BaseModel]] = [ProblemAnswer, *(d.error_model for d in dialects)]
-        self.api: Final = _make_api(
-            routes,
-            models,
-            dialects,
-            error_formats,
-            self.sidecar.retry_after,
-            self.sidecar.failed,
-            self._lifespan,
-        )
+        self.api: Final = _make_api(routes, dialects, error_formats, self.sidecar, self._lifespan)
         lookups, table, http = self.sidecar.lookups, self.sidecar.table, self.sidecar.http
         parked = ParkedLookups(Observed(self.api, http), lookups, lookups.is_ready, http, self.sidecar.failed)
         leaders = ReadyLeaders(parked, table, self.sidecar.producer, self.sidecar.admission, http)
@@ -206,6 +195,7 @@ class App:
         with_spans = self.traces.spans is not None
         prefixes = tuple(prefix.encode() for prefix in by_prefix) if with_spans else ()
         self._fast_lookups = FastLookups(in_traces, table, http, prefixes)
+        streams = [is_ndjson_stream, *(d.is_stream for d in dialects)]
         self._entry = Guards(
             in_traces,
             self._fast_lookups,
@@ -225,7 +215,7 @@ class App:
                     *(path for d in dialects for path in d.open_paths),
                 }
             ),
-            is_stream=_any_of([is_ndjson_stream, *(d.is_stream for d in dialects)]),
+            is_stream=lambda scope: any(is_stream(scope) for is_stream in streams),
             quit_path=None
             if self.quit_token is None
             else Quit(self.quit_token, self.sidecar.drain, self.sidecar.http),
@@ -286,11 +276,10 @@ class App:
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
         self.completions.bind(loop)
-        if self.access is not None:
-            self.access.watch(loop)
-        for token in (self.quit_token, self.admin_token):
-            if token is not None:
-                token.watch(loop)
+        files = (self.access, self.quit_token, self.admin_token)
+        watched = [file for file in files if file is not None]
+        for file in watched:
+            file.watch(loop)
         if self.event_log is not None:
             self.event_log.start()
         if self._owns_producer:
@@ -302,21 +291,13 @@ class App:
         self.advice.begin(self.sidecar.producer, loop.call_soon_threadsafe)
         yield
         self.advice.end()
-        if self.access is not None:
-            self.access.close()
-        for token in (self.quit_token, self.admin_token):
-            if token is not None:
-                token.close()
+        for file in watched:
+            file.close()
         self.sidecar.listing.close()
         self.sidecar.body_threads.close()
         await self.close_producer()
         # Last: requests that waited for the producer have ended their spans by now.
         await asyncio.to_thread(self.traces.close, self._drain_time_left_ms())
-
-
-def create_app(settings: Settings, producer: Producer | None = None) -> App:
-    """Returns the application over a producer, or over its own."""
-    return App(settings, producer)
 
 
 def _produce_endpoint(app: ASGIApp, sidecar: Sidecar) -> ProduceEndpoint:
@@ -345,6 +326,7 @@ def _make_spooled(sidecar: Sidecar, spool: Spool) -> SpooledProduce:
         sidecar.keys,
         sidecar.http.replays,
         sidecar.body_threads,
+        max_stale_ms=sidecar.settings.lookup_max_stale_ms,
         trace_headers=sidecar.settings.trace_headers,
     )
 
@@ -367,7 +349,7 @@ def _make_event_log(settings: Settings, clock: Clock) -> EventLog | None:
     """Returns None without a target for events, and then imports nothing of the event log."""
     if not (settings.events_topic or settings.events_folder):
         return None
-    from service.events.from_settings import make_event_log
+    from service.events.event_log import make_event_log
 
     return make_event_log(settings, clock, Random())  # noqa: S311 - jitter
 
@@ -395,10 +377,6 @@ def _make_traces(settings: Settings) -> Traces:
             "pilotfish with its extra otel"
         ) from e
     return make_span_traces(settings)
-
-
-def _any_of(tests: Sequence[Callable[[Scope], bool]]) -> Callable[[Scope], bool]:
-    return lambda scope: any(test(scope) for test in tests)
 
 
 def _route_in_front(scope: Scope) -> str | None:
@@ -443,9 +421,7 @@ def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
             slices=sidecar.slices,
             body_timeout_ms=max_block_ms,
         ),
-        WatchRoute(
-            feed=sidecar.feed, lookups=lookups, status=sidecar.status, boot=sidecar.boot, times=watch_times
-        ),
+        WatchRoute(feed=sidecar.feed, lookups=lookups, status=sidecar.status, times=watch_times),
         OperationRoutes(
             producer=producer,
             lookups=lookups,
@@ -459,12 +435,10 @@ def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
 
 
 def _make_api(
-    routes: Iterable[BaseRoute],
-    error_models: Collection[type[BaseModel]],
+    routes: list[BaseRoute],
     dialects: Sequence[Dialect],
     error_formats: ErrorFormats,
-    retry_after: RetryAfter,
-    failed: FailedRequests,
+    sidecar: Sidecar,
     lifespan: Any,
 ) -> FastAPI:
     api = FastAPI(
@@ -479,16 +453,17 @@ def _make_api(
         telemetry=_NO_TELEMETRY,
         # Passed as they are, because they need nothing of the app. include_router would make each of them
         # again at the first request, which costs as much as the rest of a start.
-        routes=list(routes),
+        routes=routes,
     )
-    answer_errors(api, error_formats, retry_after, failed)
+    answer_errors(api, error_formats, sidecar.retry_after, sidecar.failed)
     make_document = api.openapi
 
     def document() -> dict[str, Any]:
         api.openapi_schema = None  # FastAPI would cache it, but its bytes are cached already
+        models: list[type[BaseModel]] = [ProblemAnswer, *(d.error_model for d in dialects)]
         examples = {key: body for d in dialects for key, body in d.examples().items()}
         open_paths = {path for d in dialects for path in d.open_paths}
-        document = finished(make_document(), error_models, examples, error_formats, open_paths)
+        document = finished(make_document(), models, examples, error_formats, open_paths)
         api.openapi_schema = None
         return document
 

@@ -35,7 +35,6 @@ from client_core.testing import (
     FakeClusterError,
     Reaction,
     StoredBatch,
-    StoredRecord,
     read_batch,
 )
 from service.wire.asgi import Receive, Scope, Send, respond_with
@@ -197,6 +196,7 @@ class EmbeddedCluster:
     def records(self, topic: str) -> Sequence[Mapping[str, object]]:
         """Returns the newest records of a topic, for JSON. Bytes that are not UTF-8 are escaped."""
         self._partition_count(topic)
+        newest = sorted(self.kafka.records(topic), key=lambda record: record.timestamp_ms)[-_SHOWN_RECORDS:]
         return [
             {
                 "partition": record.partition,
@@ -206,7 +206,7 @@ class EmbeddedCluster:
                 "value": _shown(record.value),
                 "headers": [(name, _shown(value)) for name, value in record.headers],
             }
-            for record in sorted(self.kafka.records(topic), key=_timestamp_ms)[-_SHOWN_RECORDS:]
+            for record in newest
         ]
 
     def _check_broker(self, broker_id: int) -> None:
@@ -291,10 +291,6 @@ def _packed(batch: StoredBatch) -> Sequence[object]:
 
 def _unpacked(saved: Sequence[Any]) -> StoredBatch:
     return StoredBatch._make([*saved[:-1], base64.b64decode(saved[-1])])
-
-
-def _timestamp_ms(record: StoredRecord) -> int:
-    return record.timestamp_ms
 
 
 def _shown(data: bytes | None) -> str | None:

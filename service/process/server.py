@@ -37,7 +37,7 @@ from service.listener.unix_socket import UnixSocket, bind_unix_socket
 from service.observe.metrics import ClientMetrics
 from service.observe.request_trace import current_trace_id
 from service.process.admin import start_admin
-from service.process.app import App, create_app
+from service.process.app import App
 from service.process.garbage import Garbage, map_large_blocks
 from service.process.run_time import LogLevel, read_again
 from service.wire.asgi import ASGIApp
@@ -90,7 +90,7 @@ def serve(
         _log.debug("settings: %r", settings)
         try:
             tls = tls_of(settings)
-            app = create_app(settings)
+            app = App(settings)
         except ConfigError as e:
             _log.error("kafka: %s", e.message)
             return WRONG_SETTING

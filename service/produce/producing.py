@@ -385,7 +385,6 @@ class Producing:
             return outcomes  # type: ignore[return-value]  # each is a RecordMetadata
         request_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in records)
         cache, topic, now_ms = self._producer.cache, records[0].topic, self._clock.now_ms()
-        count, counted_ms = cache.partition_count(topic), cache.refreshed_ms(topic)
         #: Thousands of failures have few different reasons; each reason gets one Problem.
         known: dict[tuple[object, ...], Problem] = {}
         of_records: list[RecordOutcome] = []
@@ -393,11 +392,9 @@ class Producing:
             if not isinstance(outcome, RecordFailure):
                 of_records.append(outcome)
                 continue
-            partition = record.partition
             # Only brokers that answered since the record came can have reported the partition missing.
             asked_ms = now_ms - outcome.waited_ms - _FRESH_MS
-            is_counted = counted_ms is not None and counted_ms >= asked_ms
-            is_missing = is_counted and partition is not None and count is not None and partition >= count
+            is_missing = cache.lacks_partition(topic, record.partition, asked_ms)
             reason = (id(outcome.error), outcome.phase, outcome.written, outcome.waited_ms, is_missing)
             problem = known.get(reason)
             if problem is None:

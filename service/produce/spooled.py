@@ -1,8 +1,9 @@
 """Produces with `delivery=spool`: answers 202 once the records are in the log on the disk.
 
 What can be checked without the brokers is checked first, so that impossible records are refused at once:
-their size, and their partition if the topic is known. With an Idempotency-Key a request is spooled once,
-however often it reaches this process. Delivery is still at least once.
+their size, and their partition if metadata of the last `lookup_max_stale_ms` has the topic. With an
+Idempotency-Key a request is spooled once, however often it reaches this process. Delivery is still at least
+once.
 
 Loaded only if there is a spool. Event loop only; large bodies are parsed on threads.
 """
@@ -49,14 +50,17 @@ class SpooledProduce:
         replays: Counter,
         body_threads: BodyThreads,
         *,
+        max_stale_ms: int,
         trace_headers: bool,
     ) -> None:
+        """`max_stale_ms`: a partition that is missing from older metadata may exist by now."""
         self._spool = spool
         self._producer = producer
         self._clock = producer.clock
         self._keys = keys
         self._replays = replays
         self._body_threads = body_threads
+        self._max_stale_ms = max_stale_ms
         self._trace_headers = trace_headers
 
     async def answer(
@@ -152,11 +156,11 @@ class SpooledProduce:
             check_group(self._producer, group, records)
         except KafkaError as e:
             raise ProblemError(refusal_of(e)) from e
-        count = self._producer.cache.partition_count(topic)
-        if count is not None:
-            for index, record in zip(indices, records, strict=True):
-                if record.partition is not None and record.partition >= count:
-                    raise ProblemError(_no_partition(topic, index, record.partition, count))
+        cache, since_ms = self._producer.cache, self._clock.now_ms() - self._max_stale_ms
+        for index, record in zip(indices, records, strict=True):
+            if record.partition is not None and cache.lacks_partition(topic, record.partition, since_ms):
+                count = cache.partition_count(topic)
+                raise ProblemError(_no_partition(topic, index, record.partition, count))
 
     def _submit(self, topic: str, records: Sequence[ProducerRecord], done: Callable[[Answer], None]) -> None:
         try:
@@ -196,7 +200,7 @@ def _answer_of(topic: str, outcomes: Spooled | SpoolFault) -> Answer:
     return json_answer(202, msgspec.json.encode(document))
 
 
-def _no_partition(topic: str, index: int, partition: int, count: int) -> Problem:
+def _no_partition(topic: str, index: int, partition: int, count: int | None) -> Problem:
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
     place = f"records[{index}].partition"
     detail = f"{place}: topic {topic} has {count} partitions, and no partition {partition}"

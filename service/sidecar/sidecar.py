@@ -30,7 +30,7 @@ from service.produce.idempotency import IdempotencyKeys, KeyLimits
 from service.produce.producing import Producing
 from service.produce.record_stream import StreamLimits, Streams
 from service.sidecar.status_report import StatusReport
-from service.watch.feed import ChangeFeed, make_feed
+from service.watch.feed import ChangeFeed
 from service.watch.notice import SnapshotNotice
 from service.wire.json_parts import BodyLimits
 from service.wire.long_answers import Slices
@@ -106,7 +106,7 @@ def build_sidecar(
         unknown=unknown,
         ages=ages,
     )
-    feed = make_feed(producer, lookups, drain, settings, boot, notice)
+    feed = ChangeFeed(producer, lookups, drain, settings, boot, notice)
     body_threads = BodyThreads(settings.internal.body_threads)
     producing = Producing(producer, config, settings, unknown, retry_after, body_threads)
     return Sidecar(

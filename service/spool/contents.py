@@ -7,6 +7,7 @@ may be slightly out of date. `requeue` and `discard` lock the folder.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,7 +18,7 @@ from service.spool.entry import Entry, EntryError, entry_of, next_frame
 from service.spool.folder import FolderError, SpoolFolder, read_mark
 from service.spool.requeue import Chosen, Requeue, Requeued
 from service.spool.segments import Segments, segments_in
-from service.spool.writer import SpoolWriter, WriterLimits
+from service.spool.writer import SpoolWriter
 
 #: As a byte limit: a requeue only moves what is in the folder. As a number: above every entry.
 _NO_LIMIT: Final = 2**63
@@ -82,9 +83,8 @@ def discard(path: Path, chosen: Chosen) -> int:
     Raises FolderError if the folder is in use or no spool's, or OSError.
     """
     _check(path)
-    folder = SpoolFolder(path)
-    disk = Disk()
-    try:
+    with closing(SpoolFolder(path)):
+        disk = Disk()
         dead_letters = DeadLetterFolder(path, disk, read_mark(path, disk))
         taken = 0
         for file in dead_letters_in(path):
@@ -93,8 +93,6 @@ def discard(path: Path, chosen: Chosen) -> int:
                 dead_letters.keep_only(file, left)
             taken += len(file.records) - len(left)
         return taken
-    finally:
-        folder.close()
 
 
 def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
@@ -104,8 +102,7 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
     FolderError if it is no spool's, RequeueError if the disk does not accept the records, or OSError.
     """
     _check(path)
-    folder = SpoolFolder(path)
-    try:
+    with closing(SpoolFolder(path)):
         disk = Disk()
         mark = read_mark(path, disk)
         dead_letters = DeadLetterFolder(path, disk, mark)
@@ -114,7 +111,8 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
         writer = SpoolWriter(
             segments,
             clock,
-            WriterLimits(_NO_LIMIT, _SEGMENT_BYTES),
+            max_bytes=_NO_LIMIT,
+            segment_bytes=_SEGMENT_BYTES,
             call=lambda function: function(),
             committed=lambda: None,
             dead_letter_bytes=lambda: 0,
@@ -128,16 +126,13 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
         if end.fault is not None:
             raise RequeueError(end.fault)
         return end.records
-    finally:
-        folder.close()
 
 
 def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
     """Yields the sound records of all files, without superseded ones (segments.py)."""
     segments = list(segments_in(path))
-    successors = [*segments[1:], None]
-    for segment, successor in zip(segments, successors, strict=False):  # unequal if there are none
-        until = _NO_LIMIT if successor is None else successor.first_sequence
+    ends = [*(segment.first_sequence for segment in segments[1:]), _NO_LIMIT]
+    for segment, until in zip(segments, ends, strict=False):  # unequal if there are none
         try:
             data = (path / segment.name).read_bytes()
         except FileNotFoundError:

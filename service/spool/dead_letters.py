@@ -19,7 +19,6 @@ import logging
 import os
 import re
 import threading
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -106,13 +105,13 @@ class DeadLetterFile(NamedTuple):
 class _Open:
     """The file that is appended to. `end` is the offset after its last good byte."""
 
-    __slots__ = ("descriptor", "end", "path", "salt")
+    __slots__ = ("descriptor", "end", "path", "records", "salt")
 
     def __init__(self, path: Path, salt: bytes, descriptor: int) -> None:
         self.path = path
         self.salt = salt
         self.descriptor = descriptor
-        self.end = 0
+        self.end = self.records = 0
 
 
 class DeadLetterFolder:
@@ -132,10 +131,9 @@ class DeadLetterFolder:
         # Also if it exists: a process may have created it and ended before it was on the disk.
         disk.sync_folder(folder)
         self._known: set[int] = set()
-        #: The size and reasons of each file; below, their totals.
-        self._held: dict[str, tuple[int, Counter[Reason]]] = {}
-        self._reasons: Counter[Reason] = Counter()
-        self._bytes = 0
+        #: The size and the number of records of each file; below, their totals.
+        self._held: dict[str, tuple[int, int]] = {}
+        self._bytes = self._records = 0
         self._number = 0
         self._damaged_files = 0
         self._count(mark)
@@ -150,17 +148,12 @@ class DeadLetterFolder:
     @property
     def records(self) -> int:
         with self._lock:
-            return sum(self._reasons.values())
+            return self._records
 
     @property
     def damaged_files(self) -> int:
         with self._lock:
             return self._damaged_files
-
-    def by_reason(self) -> dict[Reason, int]:
-        """Returns the number of dead letters by reason."""
-        with self._lock:
-            return {reason: self._reasons[reason] for reason in (*REASONS, *sorted(self._reasons))}
 
     # -- adding ----------------------------------------------------------------------------------------------
 
@@ -182,8 +175,8 @@ class DeadLetterFolder:
             self._abandon(opened)
             raise
         opened.end += len(data)
-        _, before = self._held.get(opened.path.name, (0, Counter[Reason]()))
-        self._note(opened.path, opened.end, before + Counter(one.reason for one in new))
+        opened.records += len(new)
+        self._note(opened.path, opened.end, opened.records)
 
     def move_damaged(self, segments: Segments, segment: Segment) -> None:
         """Moves a damaged file here, of which nothing is read any more. Raises OSError."""
@@ -195,7 +188,7 @@ class DeadLetterFolder:
             segments.forget(segment)
             return
         segments.forget(segment)
-        self._note(target, size, Counter())
+        self._note(target, size, 0)
         with self._lock:
             self._damaged_files += 1
 
@@ -228,7 +221,7 @@ class DeadLetterFolder:
         except OSError:
             self._note_again(file.path)  # the error may have come before the change or after it
             raise
-        self._note(file.path, len(data), Counter(one.reason for one in kept))
+        self._note(file.path, len(data), len(kept))
 
     # -- files and counts ------------------------------------------------------------------------------------
 
@@ -262,32 +255,31 @@ class DeadLetterFolder:
         finally:
             self._disk.close(opened.descriptor)
 
-    def _note(self, path: Path, size: int, reasons: Counter[Reason]) -> None:
+    def _note(self, path: Path, size: int, records: int) -> None:
         """Updates the counts for a file. Size 0: the file is gone."""
         with self._lock:
-            size_before, reasons_before = self._held.pop(path.name, (0, Counter[Reason]()))
+            size_before, records_before = self._held.pop(path.name, (0, 0))
             self._bytes += size - size_before
-            self._reasons.subtract(reasons_before)
-            self._reasons.update(reasons)
+            self._records += records - records_before
             if size:
-                self._held[path.name] = size, reasons
+                self._held[path.name] = size, records
 
     def _note_again(self, path: Path) -> None:
         """Counts the contents of a file again. If it cannot be read, the old counts stay."""
         try:
             size, file = self._disk.size(path), self.read(path)
         except FileNotFoundError:
-            self._note(path, 0, Counter())
+            self._note(path, 0, 0)
         except OSError as e:
             _log.warning("spool: can't count what is in %s: %s", _FOLDER, e.strerror or e)
         else:
-            self._note(path, size, Counter(one.reason for one in file.records))
+            self._note(path, size, len(file.records))
 
     def _count(self, mark: Mark) -> None:
         for draft in self._folder.glob(".*.draft"):
             self._disk.unlink(draft)
         for path, size in _sizes_in(self._folder):
-            self._note(path, size, Counter())
+            self._note(path, size, 0)
         for file in _files_in(self._folder, self._disk):
             self._number = max(self._number, int(file.path.name.partition("-")[0]))
             if file.unsound_bytes:
@@ -297,8 +289,8 @@ class DeadLetterFolder:
                     file.path.name.partition("-")[0],
                     file.unsound_bytes,
                 )
-            size, _ = self._held.get(file.path.name, (0, None))
-            self._note(file.path, size, Counter(one.reason for one in file.records))
+            size, _ = self._held.get(file.path.name, (0, 0))
+            self._note(file.path, size, len(file.records))
             for one in file.records:
                 if len(self._known) < _MOST_KNOWN and not mark.is_done(one.sequence, one.topic or ""):
                     self._known.add(one.sequence)
@@ -339,10 +331,7 @@ def _salt_of(path: Path) -> bytes:
 
 
 def _bytes_of(records: Sequence[DeadLetter], salt: bytes) -> bytes:
-    return b"".join(
-        frame_of(salt, r.sequence, _encode(_Payload(r.reason, r.detail, r.at_wall_ms, r.version, r.payload)))
-        for r in records
-    )
+    return b"".join(frame_of(salt, one.sequence, _encode(one[1:])) for one in records)
 
 
 def read_dead_letters(path: Path, disk: Disk) -> DeadLetterFile:
@@ -364,7 +353,5 @@ def read_dead_letters(path: Path, disk: Disk) -> DeadLetterFile:
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
         sound_bytes += frame.end - start
-        found.append(
-            DeadLetter(frame.sequence, held.reason, held.detail, held.at_wall_ms, held.version, held.payload)
-        )
+        found.append(DeadLetter(frame.sequence, *msgspec.structs.astuple(held)))
     return DeadLetterFile(path, found, len(data) - sound_bytes)

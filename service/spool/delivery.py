@@ -30,7 +30,6 @@ from client_core import (
     IllegalArgumentError,
     IllegalStateError,
     KafkaError,
-    ProducerRecord,
     RecordFailure,
     Result,
 )
@@ -156,7 +155,7 @@ class Delivery:
             )
             return
         while self._requeues:
-            self._requeues.popleft().give_up("the sidecar is shutting down")
+            self._requeues.popleft().end("the sidecar is shutting down")
         self._hear(self._clock.now_ms())
         self.lanes.look()
         self._write_mark(self._clock.now_ms())
@@ -207,7 +206,11 @@ class Delivery:
                 lane.patience.delivered()
                 continue
             attempts = lane.attempts.get(stored.sequence, 0) + 1
-            delivery = delivery_outcome_of(outcome, attempts, lacks_partition=self._lacks_partition(stored))
+            # Only brokers that answered since the request can have reported the partition missing.
+            asked_ms = now_ms - outcome.waited_ms - PAUSE_MS
+            partition = None if stored.entry is None else stored.entry.record.partition
+            lacks = self._producer.cache.lacks_partition(lane.topic, partition, asked_ms)
+            delivery = delivery_outcome_of(outcome, attempts, lacks_partition=lacks)
             if self._closed:  # the closing producer failed it
                 delivery = DeliveryOutcome(None, delivery.detail)
             else:
@@ -218,23 +221,20 @@ class Delivery:
             _log.info("spool: records are delivered again")
         self._settle(lane, deliveries, now_ms)
 
-    def _lacks_partition(self, stored: Stored) -> bool:
-        record = _record_of(stored)
-        count = self._producer.cache.partition_count(record.topic)
-        return record.partition is not None and count is not None and record.partition >= count
-
     def _settle(self, lane: Lane, deliveries: Sequence[tuple[Stored, DeliveryOutcome]], now_ms: int) -> None:
         """Stores dead letters, and puts the other records back to the front of their lane."""
         is_alone = len(lane.in_flight) == 1
         back: list[Stored] = []
         dead: list[tuple[Stored, Reason, str]] = []
-        attempts = {stored.sequence: lane.attempts.get(stored.sequence, 0) + 1 for stored, _ in deliveries}
         pause = halve = False
         for stored, delivery in deliveries:
             halve = halve or delivery.alone  # a single record stays single while it waits
             if delivery.alone and not is_alone:
                 back.append(stored)
-            elif delivery.reason is not None and self._gives_up(lane, delivery.reason, delivery, now_ms):
+            elif delivery.reason is not None and (
+                delivery.at_once
+                or lane.patience.is_over(delivery.reason, delivery.detail, now_ms, self._topic_wait_ms)
+            ):
                 dead.append((stored, delivery.reason, delivery.detail))
             else:
                 back.append(stored)
@@ -245,17 +245,10 @@ class Delivery:
         if dead and not self._put_dead_letters(lane, dead):
             back += [stored for stored, *_ in dead]
             pause = True
-        back.sort(key=_sequence_of)
+        back.sort(key=lambda stored: stored.sequence)
         self.lanes.landed(lane, back, halve=halve)
-        lane.attempts.update((stored.sequence, attempts[stored.sequence]) for stored in back)
         if pause:
             lane.resumes_ms = now_ms + PAUSE_MS
-
-    def _gives_up(self, lane: Lane, reason: Reason, delivery: DeliveryOutcome, now_ms: int) -> bool:
-        """Returns whether a refused record becomes a dead letter now; otherwise it waits."""
-        if delivery.at_once:
-            return True
-        return lane.patience.is_over(reason, delivery.detail, now_ms, self._topic_wait_ms)
 
     def _put_dead_letters(self, lane: Lane, records: Sequence[tuple[Stored, Reason, str]]) -> bool:
         """Stores records as dead letters in order, which a requeue keeps; returns False if that fails."""
@@ -304,17 +297,18 @@ class Delivery:
         try:
             self._producer.submit(
                 lane.topic,
-                [_record_of(stored) for stored in chunk],
+                [stored.entry.to_send for stored in chunk if stored.entry is not None],  # all of them
                 block_deadline_ms=now_ms + self._topic_wait_ms,
                 deadline_ms=now_ms + _NEVER_MS,
                 done=lambda result: self._on_done(lane, result),
                 create=self._create,
             )
+            return
         except (KafkaError, IllegalArgumentError) as e:
             delivery = delivery_outcome_of_refusal(e)
-            self._settle(lane, [(stored, delivery) for stored in chunk], now_ms)
         except IllegalStateError as e:
-            self._settle(lane, [(stored, DeliveryOutcome(None, str(e))) for stored in chunk], now_ms)
+            delivery = DeliveryOutcome(None, str(e))
+        self._settle(lane, [(stored, delivery) for stored in chunk], now_ms)
 
     def _on_done(self, lane: Lane, result: Result) -> None:
         """Queues a result. Producer's I/O thread."""
@@ -387,14 +381,3 @@ class Delivery:
         if self._fault is None:
             _log.warning("spool: %s; records wait", fault)
         self._fault = fault
-
-
-def _sequence_of(stored: Stored) -> int:
-    return stored.sequence
-
-
-def _record_of(stored: Stored) -> ProducerRecord:
-    """Returns the record to send; its timestamp defaults to the time of acceptance."""
-    assert stored.entry is not None
-    record, accepted_wall_ms = stored.entry
-    return record if record.timestamp_ms is not None else record._replace(timestamp_ms=accepted_wall_ms)

@@ -44,15 +44,9 @@ class EntryError(Exception):
     """A frame is intact, but this version cannot decode its payload."""
 
 
-class _Payload(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
-    topic: str
-    partition: int | None
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    accepted_wall_ms: int
-
+_Headers = tuple[tuple[str, bytes | None], ...]
+#: Topic, partition, key, value, timestamp, headers, time of acceptance.
+_Payload = tuple[str, int | None, bytes | None, bytes | None, int | None, _Headers, int]
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Payload).decode
@@ -63,6 +57,12 @@ class Entry(NamedTuple):
 
     record: ProducerRecord
     accepted_wall_ms: int
+
+    @property
+    def to_send(self) -> ProducerRecord:
+        """The record to send; its timestamp defaults to the time of acceptance."""
+        record, accepted_wall_ms = self
+        return record if record.timestamp_ms is not None else record._replace(timestamp_ms=accepted_wall_ms)
 
 
 class Frame(NamedTuple):
@@ -77,7 +77,7 @@ class Frame(NamedTuple):
 def payload_of(record: ProducerRecord, accepted_wall_ms: int) -> bytes:
     """Returns the payload of version 1."""
     topic, value, key, partition, timestamp_ms, headers = record
-    return _encode(_Payload(topic, partition, key, value, timestamp_ms, tuple(headers), accepted_wall_ms))
+    return _encode((topic, partition, key, value, timestamp_ms, tuple(headers), accepted_wall_ms))
 
 
 def entry_of(version: int, payload: bytes) -> Entry:
@@ -85,13 +85,11 @@ def entry_of(version: int, payload: bytes) -> Entry:
     if version != VERSION:
         raise EntryError(f"written in version {version} of the format; this pilotfish reads {VERSION}")
     try:
-        found = _decode(payload)
+        topic, partition, key, value, timestamp_ms, headers, accepted_wall_ms = _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
         raise EntryError(f"not a spooled record: {e}") from e
-    record = ProducerRecord(
-        found.topic, found.value, found.key, found.partition, found.timestamp_ms, found.headers
-    )
-    return Entry(record, found.accepted_wall_ms)
+    record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+    return Entry(record, accepted_wall_ms)
 
 
 def new_salt() -> bytes:

@@ -63,10 +63,7 @@ class Mark(msgspec.Struct, frozen=True):
         return sequence < self.done and sequence < self.behind.get(topic, self.done)
 
 
-class _Checked(msgspec.Struct, frozen=True):
-    done: int
-    behind: Mapping[str, int]
-    undone: int
+class _Checked(Mark, frozen=True, kw_only=True):
     check: int
 
 
@@ -88,7 +85,7 @@ def read_mark(folder: Path, disk: Disk) -> Mark:
 
 def write_mark(folder: Path, mark: Mark, disk: Disk) -> None:
     """Writes the mark to the disk, with an fsync. Raises OSError."""
-    checked = _Checked(mark.done, mark.behind, mark.undone, _check_of(mark))
+    checked = _Checked(mark.done, mark.behind, mark.undone, check=_check_of(mark))
     disk.write_whole(folder / _NAME, msgspec.json.encode(checked))
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from service.spool.dead_letters import Reason
@@ -107,39 +108,25 @@ class Patience:
         self._given_up.clear()
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """One topic's records. The lane "" has the entries that cannot be decoded."""
 
-    __slots__ = (
-        "attempts",
-        "in_flight",
-        "most_records",
-        "patience",
-        "reader",
-        "resumes_ms",
-        "skipped",
-        "skipped_from",
-        "topic",
-        "waiting",
-        "waiting_bytes",
-    )
-
-    def __init__(self, topic: str) -> None:
-        self.topic: Final = topic
-        self.waiting: deque[Stored] = deque()
-        self.waiting_bytes = 0
-        self.in_flight: Sequence[Stored] = ()
-        #: The first number that is on the disk only, the number of such records, and their reader.
-        self.skipped_from: int | None = None
-        self.skipped = 0
-        self.reader: SpoolReader | None = None
-        #: The now_ms before which nothing is sent.
-        self.resumes_ms = 0
-        #: The failed attempts of undelivered records, by number.
-        self.attempts: dict[int, int] = {}
-        #: The most records of the next request.
-        self.most_records = CHUNK_RECORDS
-        self.patience: Final = Patience()
+    topic: str
+    waiting: deque[Stored] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    in_flight: Sequence[Stored] = ()
+    #: The first number that is on the disk only, the number of such records, and their reader.
+    skipped_from: int | None = None
+    skipped: int = 0
+    reader: SpoolReader | None = None
+    #: The now_ms before which nothing is sent.
+    resumes_ms: int = 0
+    #: The failed attempts of undelivered records, by number.
+    attempts: dict[int, int] = field(default_factory=dict)
+    #: The most records of the next request.
+    most_records: int = CHUNK_RECORDS
+    patience: Patience = field(default_factory=Patience)
 
     @property
     def first_undone(self) -> int | None:
@@ -193,8 +180,8 @@ class Lane:
             self.most_records = max(len(self.in_flight) // 2, 1)
         elif not back:
             self.most_records = min(2 * self.most_records, CHUNK_RECORDS)
-        for stored in self.in_flight:
-            self.attempts.pop(stored.sequence, None)
+        tried = {stored.sequence: self.attempts.pop(stored.sequence, 0) + 1 for stored in self.in_flight}
+        self.attempts.update((stored.sequence, tried[stored.sequence]) for stored in back)
         self.in_flight = ()
         self.waiting.extendleft(reversed(back))
         self.waiting_bytes += memory_bytes_of(back)
@@ -304,7 +291,7 @@ class Lanes:
             for lane in self
             if (refusal := lane.patience.refusal) is not None
         ]
-        refused.sort(key=_since)
+        refused.sort(key=lambda topic: topic.since_ms)
         self.view = View(self._reader.sequence, undone, min(accepted, default=None), refused)
 
     def _judge_missing(self) -> None:
@@ -329,10 +316,6 @@ class Lanes:
             lane = self._lanes[topic] = Lane(topic)
         if lane.bring(stored):
             self._memory_bytes += memory_bytes_of((stored,))
-
-
-def _since(refused: RefusedTopic) -> int:
-    return refused.since_ms
 
 
 def _topic_of(stored: Stored) -> str:

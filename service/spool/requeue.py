@@ -29,8 +29,10 @@ class Requeued(NamedTuple):
 
 
 class _Chunk(NamedTuple):
+    """The records of a file that go back, by number, and those that stay."""
+
     file: DeadLetterFile
-    taken: list[DeadLetter]
+    taken: int
     left: list[DeadLetter]
 
 
@@ -48,7 +50,7 @@ class Requeue:
     ) -> None:
         """`put_back` is SpoolWriter's. `wake` is called when a step that waited can be taken.
 
-        `ended` is called once, by `go_on` or `give_up`.
+        `ended` is called once, by `go_on` or `end`.
         """
         self._dead_letters = dead_letters
         self._put_back = put_back
@@ -79,34 +81,39 @@ class Requeue:
             elif self._outcome is not None:
                 self._end_chunk(self._chunk, self._outcome)
         except OSError as e:
-            self.give_up(e.strerror or str(e))
+            self.end(e.strerror or str(e))
         except (SpoolClosedError, SpoolFullError) as e:
-            self.give_up(str(e))
+            self.end(str(e))
         except Exception:
-            self.give_up("an unexpected exception; the log has the stack")
+            self.end("an unexpected exception; the log has the stack")
             raise
 
-    def give_up(self, fault: str) -> None:
+    def end(self, fault: str | None) -> None:
         """Ends the requeue. Records that were requeued stay requeued; the others stay dead letters.
 
-        If a chunk is being written at that moment, its records may be both.
+        If a chunk is being written at that moment, its records may be both. `fault` None: all is done.
         """
-        self._end(fault)
+        self.is_over = True
+        self._report_ended(Requeued(self._records, fault))
 
     def _begin_chunk(self) -> None:
         if self._paths is None:
             self._paths = self._dead_letters.finished_files()
         if not self._paths:
-            self._end(None)
+            self.end(None)
             return
         file = self._dead_letters.read(self._paths.pop(0))
-        taken: list[DeadLetter] = []
+        records: list[ProducerRecord] = []
         left: list[DeadLetter] = []
-        for one in sorted(file.records, key=_sequence_of):
-            (taken if one.entry is not None and self._chosen(one) else left).append(one)
-        if taken:
-            self._chunk = _Chunk(file, taken, left)
-            self._put_back([_record_of(one) for one in taken], self._reported)
+        for one in sorted(file.records, key=lambda dead: dead.sequence):
+            entry = one.entry
+            if entry is not None and self._chosen(one):
+                records.append(entry.to_send)
+            else:
+                left.append(one)
+        if records:
+            self._chunk = _Chunk(file, len(records), left)
+            self._put_back(records, self._reported)
 
     def _reported(self, outcome: Spooled | SpoolFault) -> None:
         self._outcome = outcome
@@ -114,23 +121,8 @@ class Requeue:
 
     def _end_chunk(self, chunk: _Chunk, outcome: Spooled | SpoolFault) -> None:
         if isinstance(outcome, SpoolFault):
-            self.give_up(outcome.detail)
+            self.end(outcome.detail)
             return
         self._dead_letters.keep_only(chunk.file, chunk.left)
-        self._records += len(chunk.taken)
+        self._records += chunk.taken
         self._chunk = self._outcome = None
-
-    def _end(self, fault: str | None) -> None:
-        self.is_over = True
-        self._report_ended(Requeued(self._records, fault))
-
-
-def _sequence_of(one: DeadLetter) -> int:
-    return one.sequence
-
-
-def _record_of(one: DeadLetter) -> ProducerRecord:
-    """Returns the record; its timestamp defaults to the time of acceptance."""
-    assert one.entry is not None
-    record, accepted_wall_ms = one.entry
-    return record if record.timestamp_ms is not None else record._replace(timestamp_ms=accepted_wall_ms)

@@ -77,7 +77,6 @@ class Segments:
         self._lock = threading.Lock()
         self._sizes = segments_in(folder)
         self._generation = max((segment.generation for segment in self._sizes), default=0)
-        self.cut_bytes = 0
         #: The number of the next entry.
         self.next_sequence = self._recover()
 
@@ -163,10 +162,9 @@ class Segments:
             # The reader handles the file; skip all the numbers that may be in it.
             return last.first_sequence + self._sizes[last] // FRAME_BYTES + 1
         sequence, end = last.first_sequence, 0
-        at = 0
-        while (found := next_frame(last.salt, data, at)) is not None:
+        while (found := next_frame(last.salt, data, end)) is not None:
             _, frame = found
-            at = end = frame.end
+            end = frame.end
             sequence = max(sequence, frame.sequence + 1)
         if end < len(data):
             self._cut(last, end, len(data))
@@ -180,5 +178,4 @@ class Segments:
             self.disk.fsync(descriptor)
         finally:
             self.disk.close(descriptor)
-        self.cut_bytes = size - end
         self._sizes[segment] = end

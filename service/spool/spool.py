@@ -21,7 +21,7 @@ from service.spool.folder import FolderError, SpoolFolder, read_mark
 from service.spool.lanes import CHUNK_BYTES
 from service.spool.requeue import Chosen, Requeued
 from service.spool.segments import Segments
-from service.spool.writer import Completion, SpoolWriter, WriterLimits
+from service.spool.writer import Completion, SpoolWriter
 
 _log: Final = logging.getLogger(__name__)
 
@@ -69,7 +69,8 @@ class Spool:
         self.writer: Final = SpoolWriter(
             self.segments,
             clock,
-            WriterLimits(self.max_bytes, segment_bytes),
+            max_bytes=self.max_bytes,
+            segment_bytes=segment_bytes,
             call=lambda function: self._call(function),
             committed=lambda: self.delivery.wake(),
             dead_letter_bytes=lambda: self.dead_letters.total_bytes,

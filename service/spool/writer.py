@@ -16,7 +16,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from client_core import Clock, ProducerRecord
@@ -62,14 +61,6 @@ class SpoolClosedError(Exception):
     """The spool accepts no more records."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriterLimits:
-    """`max_bytes`: of the whole folder, with dead letters. `segment_bytes`: of one file, about."""
-
-    max_bytes: int
-    segment_bytes: int
-
-
 class _Waiting(NamedTuple):
     records: Sequence[ProducerRecord]
     most_bytes: int
@@ -94,17 +85,22 @@ class SpoolWriter:
         self,
         segments: Segments,
         clock: Clock,
-        limits: WriterLimits,
         *,
+        max_bytes: int,
+        segment_bytes: int,
         call: Callable[[Callable[[], None]], None],
         committed: Callable[[], None],
         dead_letter_bytes: Callable[[], int],
     ) -> None:
-        """`committed` is called on the writer's thread when there are more records to deliver."""
+        """`max_bytes`: of the whole folder, with dead letters. `segment_bytes`: of one file, about.
+
+        `committed` is called on the writer's thread when there are more records to deliver.
+        """
         self._segments = segments
         self._disk = segments.disk
         self._clock = clock
-        self._limits = limits
+        self._max_bytes = max_bytes
+        self._segment_bytes = segment_bytes
         self._call = call
         self._report_committed = committed
         self._dead_letter_bytes = dead_letter_bytes
@@ -136,7 +132,7 @@ class SpoolWriter:
 
         Raises SpoolFullError or SpoolClosedError: nothing was accepted.
         """
-        self._queue_up(records, on_done, self._limits.max_bytes)
+        self._queue_up(records, on_done, self._max_bytes)
 
     def put_back(self, records: Sequence[ProducerRecord], on_done: Completion) -> None:
         """Queues records that are already in the folder, so `max_bytes` does not apply."""
@@ -262,7 +258,7 @@ class SpoolWriter:
     def _room_for(self, data_bytes: int) -> _Open:
         """Returns the file for so many bytes: the present one, or a new one."""
         opened = self._open
-        if opened is not None and opened.end and opened.end + data_bytes > self._limits.segment_bytes:
+        if opened is not None and opened.end and opened.end + data_bytes > self._segment_bytes:
             self._disk.close(opened.descriptor)
             opened = self._open = None
         if opened is None:

@@ -13,7 +13,7 @@ receiving it twice is harmless. Shapes: docs/watch.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -54,7 +54,7 @@ def changes_between(before: MetadataCache, after: MetadataCache, at: str) -> Ite
             yield None
     for walked, (name, earlier) in enumerate(before.topics.items()):
         if name not in after.topics:
-            yield _topic("gone", name, None, earlier, at)
+            yield _topic("gone", earlier, earlier, at)
         elif walked % PIECE == 0:
             yield None
     for node_id in sorted(were.keys() - are.keys()):
@@ -95,20 +95,18 @@ def _broker(change: str, node: Node, at: str) -> Change:
 def _topic_changes(earlier: TopicTable | None, table: TopicTable, at: str) -> Iterator[Change | None]:
     change = _what_became_of(earlier, table)
     if change is not None:
-        yield _topic(change, table.name, table, earlier, at)
+        yield _topic(change, table, earlier, at)
     # After a change that replaces the partitions, events have all of them.
     compared_to = earlier if change in (None, "grew") else None
-    leaders, replicas = _Collected("leader", table.name, at), _Collected("replicas", table.name, at)
+    collected: dict[str, list[dict[str, Any]]] = {"leader": [], "replicas": []}
     numbers = table.numbers
     for start in range(0, len(numbers), PIECE):
         piece = numbers[start : start + PIECE]
         for number in piece if compared_to is None else table.differing(compared_to, piece):
-            _collect(compared_to, table, number, leaders, replicas)
-        yield from leaders.full_events()
-        yield from replicas.full_events()
+            _collect(compared_to, table, number, collected)
+        yield from _events_of(table.name, collected, at, least=PARTITIONS_PER_EVENT)
         yield None
-    yield from leaders.last_event()
-    yield from replicas.last_event()
+    yield from _events_of(table.name, collected, at, least=1)
 
 
 def _what_became_of(earlier: TopicTable | None, table: TopicTable) -> str | None:
@@ -121,64 +119,45 @@ def _what_became_of(earlier: TopicTable | None, table: TopicTable) -> str | None
     return "grew" if set(earlier.numbers) <= set(table.numbers) else "shrank"
 
 
-def _topic(change: str, name: str, table: TopicTable | None, earlier: TopicTable | None, at: str) -> Change:
+def _topic(change: str, table: TopicTable, earlier: TopicTable | None, at: str) -> Change:
+    """Returns a topic's event. `table`: the present one; of a topic that is gone, its last."""
+    is_gone = change == "gone"
     data = {
-        "topic": name,
+        "topic": table.name,
         "at": at,
         "change": change,
-        "id": None if table is None else topic_id_text(table.topic_id),
-        "internal": (table or earlier or _NOT_INTERNAL).is_internal,
-        "partition_count": None if table is None else table.partition_count,
+        "id": None if is_gone else topic_id_text(table.topic_id),
+        "internal": table.is_internal,
+        "partition_count": None if is_gone else table.partition_count,
         "previous_partition_count": None if earlier is None else earlier.partition_count,
     }
-    return Change("topic", name, _encode(data))
-
-
-class _NotInternal:
-    is_internal = False
-
-
-_NOT_INTERNAL: Final = _NotInternal()
+    return Change("topic", table.name, _encode(data))
 
 
 # -- partitions ----------------------------------------------------------------------------------------------
 
 
-class _Collected:
-    """Collects partitions of one topic into events of one kind."""
-
-    def __init__(self, event: str, topic: str, at: str) -> None:
-        self._event = event
-        self._topic = topic
-        self._at = at
-        self._partitions: list[Mapping[str, Any]] = []
-
-    def add(self, partition: Mapping[str, Any]) -> None:
-        self._partitions.append(partition)
-
-    def full_events(self) -> Iterator[Change]:
-        while len(self._partitions) >= PARTITIONS_PER_EVENT:
-            yield self._reported(self._partitions[:PARTITIONS_PER_EVENT])
-            del self._partitions[:PARTITIONS_PER_EVENT]
-
-    def last_event(self) -> Iterator[Change]:
-        if self._partitions:
-            yield self._reported(self._partitions)
-
-    def _reported(self, partitions: Sequence[Mapping[str, Any]]) -> Change:
-        data = {"topic": self._topic, "at": self._at, "partitions": partitions}
-        return Change(self._event, self._topic, _encode(data))
+def _events_of(
+    topic: str, collected: Mapping[str, list[dict[str, Any]]], at: str, *, least: int
+) -> Iterator[Change]:
+    """Moves a topic's collected partitions into events, while there are `least` of a kind."""
+    for event, partitions in collected.items():
+        while len(partitions) >= least:
+            data = {"topic": topic, "at": at, "partitions": partitions[:PARTITIONS_PER_EVENT]}
+            yield Change(event, topic, _encode(data))
+            del partitions[:PARTITIONS_PER_EVENT]
 
 
 def _collect(
-    earlier: TopicTable | None, table: TopicTable, number: int, leaders: _Collected, replicas: _Collected
+    earlier: TopicTable | None,
+    table: TopicTable,
+    number: int,
+    collected: Mapping[str, list[dict[str, Any]]],
 ) -> None:
     was = None if earlier is None else earlier.metadata(number)
     now = partition_json(table, number)
     if now is None:
         return
     now["previous_leader"] = None if was is None else was.leader_id
-    if was is None or (was.leader_id, was.leader_epoch) != (now["leader"], now["leader_epoch"]):
-        leaders.add(now)
-    else:
-        replicas.add(now)
+    is_moved = was is None or (was.leader_id, was.leader_epoch) != (now["leader"], now["leader_epoch"])
+    collected["leader" if is_moved else "replicas"].append(now)

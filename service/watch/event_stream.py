@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from math import inf
 from typing import Final
 
 import msgspec
@@ -22,7 +23,7 @@ from service.watch.feed import CLUSTER_CHANGED, ChangeFeed
 from service.watch.snapshot import snapshot_pieces
 from service.watch.subscription import Start, Subscription
 from service.wire.errors import Problem
-from service.wire.freshness import parse_version
+from service.wire.freshness import parse_version, version_text
 from service.wire.streaming import Outlet
 
 MEDIA_TYPE: Final = b"text/event-stream"
@@ -80,7 +81,7 @@ class EventStream:
         self._problems = problems
         self._heartbeat_s = heartbeat_ms / 1000
         self._status = status
-        self._status_s = None if status_ms is None else status_ms / 1000
+        self._status_s = inf if status_ms is None else status_ms / 1000
 
     async def write(self, outlet: Outlet, last_id: str | None) -> None:
         """Writes the whole stream. Raises CallerGoneError when the caller stops reading."""
@@ -88,7 +89,7 @@ class EventStream:
         await self._begin(outlet, last_id)
         loop = asyncio.get_running_loop()
         heartbeat_s = loop.time() + self._heartbeat_s
-        status_s = None if self._status_s is None else loop.time()
+        status_s = inf if self._status_s == inf else loop.time()
         while not self._subscription.is_over:
             start = self._subscription.take_start()
             if start is not None:
@@ -100,7 +101,7 @@ class EventStream:
             if changes:
                 await _write(outlet, (change.frame for change in changes))
             now_s = loop.time()
-            if status_s is not None and self._status_s is not None and now_s >= status_s:
+            if now_s >= status_s:
                 await outlet.write(event_frame("status", self._status()))
                 status_s = max(status_s + self._status_s, now_s)
                 heartbeat_s = now_s + self._heartbeat_s
@@ -109,8 +110,7 @@ class EventStream:
             elif now_s >= heartbeat_s:
                 await outlet.write(_HEARTBEAT)
                 heartbeat_s = now_s + self._heartbeat_s
-            next_s = heartbeat_s if status_s is None else min(heartbeat_s, status_s)
-            await self._subscription.wait(max(next_s - loop.time(), 0))
+            await self._subscription.wait(max(min(heartbeat_s, status_s) - loop.time(), 0))
         await outlet.write(_end("shutting_down", "the sidecar is shutting down"))
 
     # -- beginning -------------------------------------------------------------------------------------------
@@ -131,29 +131,14 @@ class EventStream:
         if start.reason is not None:
             data = msgspec.json.encode(reset_data(start.reason, self._feed, last_id))
             await outlet.write(event_frame("reset", data))
-        version = f"{self._feed.log.boot}-{start.number}"
-        await _write(outlet, self._snapshot_lines(start, version))
+        await _write(outlet, self._snapshot_lines(start))
 
-    def _snapshot_lines(self, start: Start, version: str) -> Iterable[bytes]:
-        yield b"event: snapshot\nid: %s\n" % version.encode()
-        for piece in snapshot_of(self._feed, self._subscription, start, self._problems):
+    def _snapshot_lines(self, start: Start) -> Iterable[bytes]:
+        boot = self._feed.log.boot
+        yield b"event: snapshot\nid: %s\n" % version_text(boot, start.number).encode()
+        for piece in snapshot_pieces(start, self._subscription, self._problems, boot, self._feed.texts):
             yield b"data: %s\n" % piece
         yield b"\n"
-
-
-def snapshot_of(
-    feed: ChangeFeed, subscription: Subscription, start: Start, problems: Mapping[str, Problem]
-) -> Iterable[bytes]:
-    """Returns the JSON of a snapshot in pieces, with the topics that this watcher may read."""
-    return snapshot_pieces(
-        start.cache,
-        boot=feed.log.boot,
-        number=start.number,
-        texts=feed.texts,
-        names=subscription.names,
-        sees=subscription.sees,
-        problems=problems,
-    )
 
 
 def _end(reason: str, detail: str) -> bytes:

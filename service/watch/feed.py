@@ -22,7 +22,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from client_core import MetadataCache
@@ -63,9 +62,6 @@ class WatchedTopics:
         self._watchers: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._watchers)
 
     def add(self, names: Iterable[str]) -> None:
         """Adds one watcher of these names."""
@@ -123,27 +119,6 @@ async def _never_disconnects() -> Message:
     raise AssertionError("unreachable: the future never completes")
 
 
-@dataclass(frozen=True, slots=True)
-class FeedLimits:
-    """The limits of all watchers, from the settings."""
-
-    max_watchers: int
-    max_behind: int
-    history_changes: int
-    history_bytes: int
-    linger_ms: int
-
-    @staticmethod
-    def of(settings: Settings) -> FeedLimits:
-        return FeedLimits(
-            max_watchers=settings.max_watchers,
-            max_behind=settings.internal.watch_queue_events,
-            history_changes=settings.internal.watch_history_events,
-            history_bytes=settings.internal.watch_history_bytes,
-            linger_ms=settings.internal.watch_linger_ms,
-        )
-
-
 class _Beginner(NamedTuple):
     """A watcher that waits for the end of a round to start."""
 
@@ -158,19 +133,23 @@ class ChangeFeed:
     def __init__(
         self,
         producer: Producer,
-        topics: WatchedTopics,
+        lookups: Lookups,
         drain: Drain,
-        notice: SnapshotNotice,
-        limits: FeedLimits,
+        settings: Settings,
         boot: str,
+        notice: SnapshotNotice,
     ) -> None:
-        self.log: Final = ChangeLog(boot, limits.history_changes, limits.history_bytes)
+        """`notice` must be one of the client's event sinks."""
+        internal = settings.internal
+        self.log: Final = ChangeLog(boot, internal.watch_history_events, internal.watch_history_bytes)
         self.texts: Final = TopicTexts()
         self._producer = producer
-        self._topics = topics
+        self._topics = WatchedTopics(producer, lookups, internal.watch_look_up_ms)
         self._drain = drain
         self._notice = notice
-        self._limits = limits
+        self._max_watchers = settings.max_watchers
+        self._max_behind = internal.watch_queue_events
+        self._linger_ms = internal.watch_linger_ms
         #: The loop that the feed runs on; None while it is stopped.
         self._loop: asyncio.AbstractEventLoop | None = None
         #: The snapshot after the last logged change.
@@ -196,7 +175,7 @@ class ChangeFeed:
         """
         self._check_room(caller)
         self._wake_up()
-        subscription = Subscription(self.log, caller, names, self._limits.max_behind)
+        subscription = Subscription(self.log, caller, names, self._max_behind)
         readable, _ = caller.split(names or ())
         self._subscriptions.add(subscription)
         self._by_caller[caller.name] += 1
@@ -223,7 +202,7 @@ class ChangeFeed:
         await begun
 
     def _check_room(self, caller: Caller) -> None:
-        most, own = self._limits.max_watchers, caller.max_waiting_requests
+        most, own = self._max_watchers, caller.max_waiting_requests
         if len(self._subscriptions) >= most:
             raise _full(f"{most} watchers are connected already (max_watchers)")
         if own is not None and self._by_caller[caller.name] >= own:
@@ -252,7 +231,7 @@ class ChangeFeed:
 
     def _rest_later(self) -> None:
         if not self._subscriptions and self._loop is not None:
-            self._rest = self._loop.call_later(self._limits.linger_ms / 1000, self._rest_now)
+            self._rest = self._loop.call_later(self._linger_ms / 1000, self._rest_now)
 
     def _rest_now(self) -> None:
         self._notice.end()
@@ -316,7 +295,7 @@ class ChangeFeed:
         self.log.begin_anew()
         start = Start(present, self.log.number, CLUSTER_CHANGED)
         for subscription in self._subscriptions:
-            subscription.begin_at(start, wake=False)
+            subscription.begin_at(start)
 
     async def _wake_watchers(self) -> None:
         """Wakes all watchers, few in a turn of the event loop: each reads and writes in the next one."""
@@ -324,14 +303,6 @@ class ChangeFeed:
             subscription.wake()
             if number % WOKEN_AT_ONCE == 0:
                 await asyncio.sleep(0)
-
-
-def make_feed(
-    producer: Producer, lookups: Lookups, drain: Drain, settings: Settings, boot: str, notice: SnapshotNotice
-) -> ChangeFeed:
-    """Returns the feed of one sidecar. `notice` must be one of the client's event sinks."""
-    topics = WatchedTopics(producer, lookups, settings.internal.watch_look_up_ms)
-    return ChangeFeed(producer, topics, drain, notice, FeedLimits.of(settings), boot)
 
 
 def _full(detail: str) -> ProblemError:

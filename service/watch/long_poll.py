@@ -18,8 +18,9 @@ from typing import Any, Final
 
 import msgspec
 
-from service.watch.event_stream import in_turns, number_to_resume, reset_data, snapshot_of
+from service.watch.event_stream import in_turns, number_to_resume, reset_data
 from service.watch.feed import ChangeFeed
+from service.watch.snapshot import snapshot_pieces
 from service.watch.subscription import LoggedChange, Start, Subscription
 from service.wire.errors import Problem, refused
 from service.wire.freshness import parse_version, version_text
@@ -51,18 +52,12 @@ class LongPoll:
             return await self._reset(number, last_id)
         if number > self._feed.log.number:
             return await self._reset("gap", last_id)
-        return await self._from(number + 1, last_id, max_block_ms)
+        return await self.reaching(number + 1, max_block_ms)
 
-    async def reaching(self, min_version: str, max_block_ms: int) -> Sequence[bytes]:
-        """Returns the changes from that number on.
-
-        Raises ProblemError: 422 for a malformed version, 412 for that of another boot.
-        """
-        return await self._from(number_of(min_version, self._feed.log.boot), min_version, max_block_ms)
-
-    async def _from(self, number: int, asked: str, max_block_ms: int) -> Sequence[bytes]:
+    async def reaching(self, number: int, max_block_ms: int) -> Sequence[bytes]:
         """Returns the changes from `number` on; waits until there is one."""
         subscription, loop = self._subscription, asyncio.get_running_loop()
+        after = version_text(self._feed.log.boot, max(number - 1, 0))
         deadline_s = loop.time() + max_block_ms / 1000
         changes = subscription.resume(min(number - 1, self._feed.log.number))
         while changes is not None:
@@ -73,9 +68,9 @@ class LongPoll:
             await subscription.wait(left_s)
             start = subscription.take_start()
             if start is not None:
-                return await self._answer_reset(start, start.reason or "gap", asked)
+                return await self._answer_reset(start, start.reason or "gap", after)
             changes = subscription.take()
-        return await self._reset("gap", asked)
+        return await self._reset("gap", after)
 
     # -- answers ---------------------------------------------------------------------------------------------
 
@@ -88,14 +83,14 @@ class LongPoll:
         version = version_text(boot, self._subscription.number)
         return (_encode({"version": version, "reset": False, "changes": listed}),)
 
-    async def _reset(self, reason: str, asked: str) -> Sequence[bytes]:
-        return await self._answer_reset(await self._begin(), reason, asked)
+    async def _reset(self, reason: str, last_id: str) -> Sequence[bytes]:
+        return await self._answer_reset(await self._begin(), reason, last_id)
 
-    async def _answer_reset(self, start: Start, reason: str, asked: str) -> Sequence[bytes]:
+    async def _answer_reset(self, start: Start, reason: str, last_id: str) -> Sequence[bytes]:
         answer: dict[str, Any] = {
             "version": version_text(self._feed.log.boot, start.number),
             "reset": True,
-            **reset_data(reason, self._feed, asked),
+            **reset_data(reason, self._feed, last_id),
             "changes": [],
         }
         return (_encode(answer)[:-1] + b',"snapshot":', *await self._body_of(start), b"}")
@@ -107,12 +102,16 @@ class LongPoll:
         return start
 
     async def _body_of(self, start: Start) -> Sequence[bytes]:
-        pieces = snapshot_of(self._feed, self._subscription, start, self._problems)
+        boot, texts = self._feed.log.boot, self._feed.texts
+        pieces = snapshot_pieces(start, self._subscription, self._problems, boot, texts)
         return [chunk async for chunk in in_turns(pieces)]
 
 
 def number_of(min_version: str, boot: str) -> int:
-    """Returns the number of a version of this process; raises ProblemError."""
+    """Returns the number of a version of this process.
+
+    Raises ProblemError: 422 for a malformed version, 412 for that of another boot.
+    """
     try:
         own, number = parse_version(min_version)
     except ValueError as e:

@@ -1,13 +1,13 @@
 """Notifies the event loop of a new snapshot: once per refresh, regardless of the number of changes.
 
 An EventSink on the client's I/O thread. It posts the first event of a swap to the loop. Until the loop has
-handled it, further events cost two comparisons each. Without watchers it posts nothing.
+handled it, further events cost two comparisons each. Before `begin` and after `end` it posts nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final
 
 from client_core import (
@@ -31,7 +31,9 @@ Post = Callable[[Callable[[], None]], object]
 class SnapshotNotice:
     """Posts to one event loop at a time. `emit` on the I/O thread, the rest on the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Container[type] = _OF_SNAPSHOTS) -> None:
+        """`kinds`: the classes of events that are posted."""
+        self._kinds = kinds
         self._post: Post | None = None
         self._notify: Callable[[], None] | None = None
         self._is_posted = False
@@ -48,12 +50,12 @@ class SnapshotNotice:
 
     def wants(self, kind: type) -> bool:
         """See `service.process.app.Subscriber`."""
-        return kind in _OF_SNAPSHOTS
+        return kind in self._kinds
 
     def emit(self, event: Event, /) -> None:
         """Posts a notification, unless one is pending."""
         post = self._post
-        if post is None or self._is_posted or type(event) not in _OF_SNAPSHOTS:
+        if post is None or self._is_posted or type(event) not in self._kinds:
             return
         self._is_posted = True
         try:

@@ -7,14 +7,15 @@ loop only. Shapes: docs/watch.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from client_core import MetadataCache, TopicTable
+from client_core import TopicTable
 from service.lookup.answers import node_json, topic_id_text
 from service.watch.changes import PIECE, brokers_of, partition_json
+from service.watch.subscription import Start, Subscription
 from service.wire.errors import Problem, error_item
 from service.wire.freshness import rfc3339, version_text
 
@@ -69,24 +70,17 @@ def topic_pieces(table: TopicTable) -> Iterator[bytes]:
 
 
 def snapshot_pieces(
-    cache: MetadataCache,
-    *,
-    boot: str,
-    number: int,
-    texts: TopicTexts,
-    names: Iterable[str] | None,
-    sees: Callable[[str], bool],
-    problems: Mapping[str, Problem],
+    start: Start, subscription: Subscription, problems: Mapping[str, Problem], boot: str, texts: TopicTexts
 ) -> Iterator[bytes]:
-    """Returns the snapshot after change `number`, in pieces.
+    """Returns the JSON of a snapshot in pieces, with the topics that this watcher may read.
 
-    `names` None: all topics. `sees`: whether the watcher may read a topic. `problems`: those of named topics
-    that are missing.
+    `problems`: those of named topics that are missing.
     """
+    cache, names, sees = start.cache, subscription.names, subscription.sees
     refreshed = cache.refreshed
     wall_ms = None if refreshed is None else refreshed.wall_ms
     head: dict[str, Any] = {
-        "version": version_text(boot, number),
+        "version": version_text(boot, start.number),
         "metadata_version": version_text(boot, cache.update_version),
         "refreshed_at": None if wall_ms is None else rfc3339(wall_ms),
         "cluster_id": cache.cluster_id,

@@ -105,11 +105,9 @@ class Subscription:
 
     # -- the feed's part -------------------------------------------------------------------------------------
 
-    def begin_at(self, start: Start, *, wake: bool = True) -> None:
+    def begin_at(self, start: Start) -> None:
         """Makes the watcher start from this snapshot, whatever it has received before, once it is woken."""
         self._start = start
-        if wake:
-            self.wake()
 
     def wake(self) -> None:
         """Wakes the watcher: there may be changes to read."""

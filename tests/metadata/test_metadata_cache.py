@@ -141,6 +141,15 @@ def test_nothing_can_be_patched() -> None:
         cache.topic_ids["other"] = topic_id_of("other")  # type: ignore[index]
 
 
+def test_a_topic_lacks_a_partition_if_a_response_was_recent_enough() -> None:
+    cache = snapshot(table("a")).refreshed_at(RefreshTime(100, 1_100), 1, None)
+    count = cache.partition_count("a")
+    assert count is not None
+    assert [cache.lacks_partition("a", count, since_ms) for since_ms in (99, 100, 101)] == [True, True, False]
+    others = [("a", count - 1), ("a", None), ("unknown", count)]
+    assert not any(cache.lacks_partition(topic, partition, 0) for topic, partition in others)
+
+
 def test_each_topic_has_the_time_of_the_last_response_that_held_it() -> None:
     first, partly, second = RefreshTime(100, 1_100), RefreshTime(200, 1_200), RefreshTime(300, 1_300)
     cache = snapshot(table("a"), table("b")).refreshed_at(first, 1, None)

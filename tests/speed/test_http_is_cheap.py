@@ -16,7 +16,7 @@ import pytest
 
 from client_core import LoopCompletions, ProducerConfig
 from service.base.settings import Settings
-from service.process.app import create_app
+from service.process.app import App
 from tests.speed.asgi_call import JSON, Call
 from tests.speed.counted_calls import Calls, calls_of
 from tests.support.coroutine_tests import run, until
@@ -192,7 +192,7 @@ def idempotent_rig() -> ProducerRig:
 
 def posts(rig: ProducerRig, *, requests: int, records: int) -> list[Call]:
     """Calls of as many produce requests, to an app over the rig's producer."""
-    app = create_app(Settings(kafka={"bootstrap.servers": "localhost:9092"}), rig.producer)
+    app = App(Settings(kafka={"bootstrap.servers": "localhost:9092"}), rig.producer)
     body = json.dumps({"records": [{"value": "x" * 100}] * records, "value_format": "text"}).encode()
     return [Call(app, "/v1/topics/orders/records", JSON, body=body) for _ in range(requests)]
 

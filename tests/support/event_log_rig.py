@@ -72,7 +72,9 @@ class EventLogRig:
         self.clock = self.producer.clock
         self.kept = KeptLines()
         config = EventLogConfig(WINDOW_MS, HEARTBEAT_MS, max_waiting_bytes, "1.2.3")
-        self.log = EventLog(ORIGIN, config, self.clock, sinks or (self.kept,))
+        self.log = EventLog(ORIGIN, config, self.clock)
+        for sink in sinks or (self.kept,):
+            self.log.add_sink(sink)
         self.log.follow(self.producer)
         self.producer.events = FanOut(self.log)
         self.log.begin()

@@ -17,7 +17,7 @@ from service.admission.caller import ANYONE, Caller, TopicRules, not_authorized
 from service.base.settings import Settings
 from service.base.watched_file import FileFaultError
 from service.process.admin import make_registry
-from service.process.app import create_app
+from service.process.app import App
 from service.wire.asgi import ABORT
 from service.wire.errors import ProblemError
 from service.wire.waiting import CallerGoneError
@@ -156,7 +156,7 @@ def test_a_tokens_file_that_cannot_be_used_is_an_error_at_the_start(tmp_path: Pa
         path.write_text(text)
     settings = Settings(kafka={"bootstrap.servers": "localhost:9092"}, tokens_file=str(path))
     with pytest.raises(FileFaultError, match=r"^tokens_file: .*tokens\.toml"):
-        create_app(settings, FakeProducer())
+        App(settings, FakeProducer())
 
 
 # -- visible topics ------------------------------------------------------------------------------------------

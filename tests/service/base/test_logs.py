@@ -29,7 +29,7 @@ from service.base.logs import (
 from service.base.settings_sources import SettingsError, load_settings
 from service.base.watched_file import FileFaultError
 from service.cli.serve import serve
-from service.process.app import create_app
+from service.process.app import App
 from tests.support.http_app import NativeApp
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
@@ -265,7 +265,7 @@ def refused_by(*arguments: str, **environment: str) -> str:
         try:
             settings = load_settings(given, flags, config_file)
             said.append(repr(settings))
-            said.append(repr(create_app(settings).sidecar.config))
+            said.append(repr(App(settings).sidecar.config))
         except SettingsError as e:
             said.append(str(e))
         except ConfigError as e:

@@ -23,7 +23,7 @@ from service.base.settings import (
 )
 from service.base.settings_sources import SettingsError, load_settings
 from service.base.version import pilotfish_version, version_of_the_checkout
-from service.process.app import create_app
+from service.process.app import App
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,7 +162,7 @@ def test_what_is_checked_at_the_start_is_said_once_and_not_by_the_check(
     caplog.set_level("INFO")
     settings = load(monkeypatch, {"PILOTFISH_KAFKA_ACKS": "1"})
     assert caplog.messages == []
-    create_app(settings).sidecar.producer.close(0)
+    App(settings).sidecar.producer.close(0)
     assert [m for m in caplog.messages if m.startswith("Idempotence will be disabled")] == [
         "Idempotence will be disabled because acks is set to 1, not set to 'all'."
     ]

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from client_core import Errors, ProduceFinished, SystemClock
 from client_core import events as e
 from service.base.settings import Settings
-from service.events.event_log import PAUSE_MS, EventLog, EventLogConfig
+from service.events.event_log import PAUSE_MS, EventLog, EventLogConfig, new_boot_id, sidecar_id
 from service.events.event_metrics import EventMetrics
 from service.events.event_v1 import bucket_of
-from service.events.from_settings import new_boot_id, sidecar_id
 from service.events.inbox import MOST_SNAPSHOTS
 from service.events.produce_windows import MOST_ROWS, ProduceWindow
 from service.process.app import FanOut
@@ -223,7 +222,9 @@ def test_lines_that_no_sink_took_by_the_end_are_counted_as_lost(rig: EventLogRig
 
 
 def on_thread(*sinks: KeptLines, producer: FakeProducer | None = None) -> tuple[EventLog, FakeProducer]:
-    log = EventLog(ORIGIN, EventLogConfig(WINDOW_MS, HEARTBEAT_MS, 1 << 20, "1.2.3"), SystemClock(), sinks)
+    log = EventLog(ORIGIN, EventLogConfig(WINDOW_MS, HEARTBEAT_MS, 1 << 20, "1.2.3"), SystemClock())
+    for sink in sinks:
+        log.add_sink(sink)
     producer = producer or FakeProducer()
     log.follow(producer)
     producer.events = log

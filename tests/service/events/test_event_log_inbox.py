@@ -14,14 +14,13 @@ from service.events.inbox import (
     MOST_GONE,
     MOST_NOTICES,
     MOST_SNAPSHOTS,
-    ConnectionNotice,
-    FailedNotice,
+    EventNotice,
     Inbox,
     LeftOut,
     Notice,
     SnapshotNotice,
 )
-from service.events.outbox import MOST_UNREPORTED, Line, Outbox, all_unreported
+from service.events.outbox import MOST_UNREPORTED, EveryTopic, Line, Outbox, all_unreported
 from tests.support.event_log_rig import finished
 from tests.support.fake_producer import FakeProducer
 
@@ -185,9 +184,9 @@ def test_failures_and_connections_are_noticed_in_their_order(desk: Desk) -> None
         desk.inbox.emit(event)
     wall_ms = desk.producer.clock.wall_ms()
     assert desk.notices() == [
-        ConnectionNotice(wall_ms, e.NodeReady(1)),
-        FailedNotice(wall_ms, failed),
-        ConnectionNotice(wall_ms, lost),
+        EventNotice(wall_ms, e.NodeReady(1)),
+        EventNotice(wall_ms, failed),
+        EventNotice(wall_ms, lost),
     ]
 
 
@@ -198,7 +197,7 @@ def test_of_too_many_notices_the_oldest_are_left_out_but_no_snapshot(desk: Desk)
     taken = desk.notices()
     assert isinstance(taken[0], SnapshotNotice)
     assert taken[1:] == [
-        ConnectionNotice(desk.producer.clock.wall_ms(), e.NodeReady(n)) for n in range(10, MOST_NOTICES + 9)
+        EventNotice(desk.producer.clock.wall_ms(), e.NodeReady(n)) for n in range(10, MOST_NOTICES + 9)
     ]
     assert desk.inbox.left_out == LeftOut(batches=0, snapshots=0, notices=10)
 
@@ -261,7 +260,7 @@ def test_the_topic_of_a_lost_line_is_written_once_there_is_room() -> None:
 def test_where_lines_of_too_many_topics_were_lost_all_topics_are_written_anew() -> None:
     outbox = Outbox(6)
     outbox.lose(line("a", f"topic-{number}") for number in range(MOST_UNREPORTED + 1))
-    assert not outbox._unreported
+    assert isinstance(outbox._unreported, EveryTopic)  # and no names are kept
     unreported = all_unreported([outbox.take_unreported(), {"orders"}])
     assert {"topic-0" in unreported, "never-heard-of" in unreported} == {True}
     assert outbox.take_unreported() == set()

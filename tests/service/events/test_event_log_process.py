@@ -18,7 +18,7 @@ from client_core.testing.cluster import FakeCluster
 from client_core.testing.partition_log import StoredBatch, StoredRecord, records_of
 from service.__main__ import main
 from service.base.settings import Settings
-from service.events.from_settings import make_event_log
+from service.events.event_log import make_event_log
 from service.process.app import FanOut
 from service.process.embedded import EmbeddedCluster
 from tests.support.live_producer import PATIENCE_MS, QUICK, submit

@@ -30,7 +30,7 @@ from service.process.advice_document import (
     Outcome,
     parse_advice,
 )
-from service.process.app import create_app
+from service.process.app import App
 from tests.service.process.advice_documents import COMPUTED_AT, HOUR_MS, document, entry
 from tests.support.coroutine_tests import run, until
 from tests.support.http_app import NativeApp
@@ -38,8 +38,6 @@ from tests.support.http_app import NativeApp
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
-
-    from service.process.app import App
 
 
 def metrics(app: App) -> list[str]:
@@ -270,7 +268,7 @@ def test_advised_topics_that_are_not_there_are_neither_created_nor_asked_for_aga
         "retry.backoff.ms": "4",
         "retry.backoff.max.ms": "16",
     }
-    app = create_app(Settings(kafka=kafka, advice=str(path), service_name="billing"))
+    app = App(Settings(kafka=kafka, advice=str(path), service_name="billing"))
 
     producer = app.sidecar.producer
 

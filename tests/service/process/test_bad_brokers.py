@@ -16,7 +16,7 @@ from client_core.testing import FakeCluster
 from client_core.testing.free_ports import free_ports
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError, load_settings
-from service.process.app import create_app
+from service.process.app import App
 from tests.support.hostile_peers import HOSTILE_PEERS
 from tests.support.sidecar import Sidecar
 from tests.support.steered_dns import SteeredDns
@@ -119,7 +119,7 @@ def test_a_wrong_setting_is_refused_with_its_name() -> None:
     ):
         kafka = {"bootstrap.servers": "127.0.0.1:9092", **settings}
         with pytest.raises((SettingsError, ConfigError), match=reported):
-            create_app(load_settings({}, tuple(f"{name}={value}" for name, value in kafka.items())))
+            App(load_settings({}, tuple(f"{name}={value}" for name, value in kafka.items())))
 
 
 def test_a_wrong_setting_ends_the_process_with_2_and_its_name(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_name_that_no_resolver_could_ever_know_is_a_wrong_setting() -> None:
         "127.0.0.1:9092,kafka.test",
     ):
         with pytest.raises(ConfigError, match=r"bootstrap\.servers") as raised:
-            create_app(Settings(kafka={"bootstrap.servers": bootstrap_servers}))
+            App(Settings(kafka={"bootstrap.servers": bootstrap_servers}))
         assert raised.value.name == "bootstrap.servers", bootstrap_servers
 
 

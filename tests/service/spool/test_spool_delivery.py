@@ -26,7 +26,7 @@ from client_core import (
 )
 from service.base.settings import Settings
 from service.spool.dead_letters import dead_letters_in
-from service.spool.delivery import MARK_EVERY_MS
+from service.spool.delivery import MARK_EVERY_MS, PAUSE_MS
 from service.spool.delivery_outcome import MOST_ATTEMPTS
 from service.spool.entry import frame_of
 from service.spool.folder import Mark, read_mark
@@ -271,6 +271,18 @@ def test_records_that_the_client_refuses_and_a_missing_partition_are_dead_letter
     rig.spool_in([record("odd", partition=7), record("even", partition=2)])
     rig.deliver()
     assert dead_letters_of(rig) == [*refused, ("odd", "partition_gone")]
+
+
+def test_a_partition_that_only_old_metadata_lacks_is_no_dead_letter(rig: SpoolRig) -> None:
+    """No broker has answered since the record was sent, so the topic may have grown."""
+    fail_values(rig, timed_out(), "odd")
+    rig.clock.advance(PAUSE_MS + timed_out().waited_ms + 1)
+    rig.spool_in([record("odd", partition=7)])
+    rig.wait_out()
+    assert (dead_letters_of(rig), rig.spool.entries) == ([], 1)
+    rig.producer.set_topics({"orders": 3})
+    rig.deliver_after(PAUSE_MS)
+    assert dead_letters_of(rig) == [("odd", "partition_gone")]
 
 
 def test_an_error_without_a_remedy_is_tried_some_times(rig: SpoolRig) -> None:

@@ -170,6 +170,15 @@ def test_a_request_that_can_never_be_sent_is_refused_at_once_and_whole(web: Nati
     assert spool_of(web).entries == 0
 
 
+def test_a_partition_that_only_old_metadata_lacks_is_accepted(web: NativeApp) -> None:
+    """The topic may have grown since. Delivery asks the brokers."""
+    body = b'{"records":[{"value":1,"partition":3}]}'
+    web.producer.clock.advance(5_000)
+    assert turned(web, body).status_code == 404
+    web.producer.clock.advance(1)
+    assert turned(web, body).status_code == 202
+
+
 def test_a_full_spool_is_a_503_that_names_the_setting(tmp_path: Path) -> None:
     web = NativeApp(spool_folder=str(tmp_path / "small"), spool_max_bytes=1024 * 1024)
     large = json.dumps({"records": [{"value": "x" * 700_000}]}).encode()

@@ -593,6 +593,7 @@ async def test_changes_that_are_not_kept_are_a_reset_for_min_version_too() -> No
         await change(web, epoch + 1, [described("orders", [2], epoch)])
     answer = (await poll(web, f"min_version={version(web, 2)}")).json()
     assert (answer["reset"], answer["reason"]) == (True, "gap")
+    assert answer["detail"] == f"the changes after {version(web, 1)} are no longer kept"
     assert answer["snapshot"]["topics"][0]["partitions"][0]["leader_epoch"] == 3
 
 

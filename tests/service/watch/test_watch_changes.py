@@ -9,9 +9,10 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.admission.caller import ANYONE
 from service.watch.changes import PARTITIONS_PER_EVENT, PIECE, Change, changes_between
 from service.watch.snapshot import TopicTexts, snapshot_pieces, topic_pieces
-from service.watch.subscription import ChangeLog
+from service.watch.subscription import ChangeLog, Start, Subscription
 from tests.support.event_stream import KnownCluster
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import NativeApp
@@ -199,10 +200,8 @@ steps = st.lists(st.tuples(brokers, described_topics, st.none() | hint), min_siz
 
 
 def snapshot_of(cache: MetadataCache) -> Any:
-    texts = TopicTexts()
-    pieces = snapshot_pieces(
-        cache, boot="boot", number=1, texts=texts, names=None, sees=lambda _: True, problems={}
-    )
+    subscription = Subscription(ChangeLog("boot", 1, 1), ANYONE, None, 1)
+    pieces = snapshot_pieces(Start(cache, 1, None), subscription, {}, "boot", TopicTexts())
     return json.loads(b"\n".join(pieces))
 
 
