@@ -104,21 +104,20 @@ class MetadataResponse:
     def controller(self) -> Node | None:
         return self.brokers.get(self.controller_id)
 
-    @property
-    def has_reliable_leader_epochs(self) -> bool:
-        """Whether the leader epochs are reliable (META-11)."""
-        return layout_of(self.version).has_reliable_epochs
 
+class ListedTopic(NamedTuple):
+    """A topic without its partitions. `error_code` is 0 unless the broker can't describe the topic now.
 
-class PassedTopic(NamedTuple):
-    """The beginning of a topic that is not kept. `replication_factor`: of its first partition."""
+    `replication_factor` is that of the first partition in the response, 0 without one. During a reassignment
+    partitions differ.
+    """
 
-    name: str | None
+    name: str
     topic_id: UUID | None
     is_internal: bool
-    error_code: int
     partition_count: int
-    replication_factor: int
+    error_code: int = 0
+    replication_factor: int = 0
 
 
 def read_metadata_response(
@@ -140,7 +139,7 @@ def read_metadata_response(
 class MetadataReader:
     """Decodes a response while it arrives. `feed` raises SchemaError at the first wrong bytes. One thread.
 
-    `asked`: the topics to keep, None for all. `on_passed`, if set, gets each topic's beginning instead.
+    `asked`: the topics to keep, None for all. `on_listed`, if set, gets each topic instead, without its partitions.
     `in_order`: all topics of an earlier response to an equal request, without overlays. If they are the same
     again, they are the response's `topics`: the same object.
     """
@@ -151,13 +150,13 @@ class MetadataReader:
         version: int,
         known_topics: KnownTopics = NO_KNOWN_TOPICS,
         asked: Collection[str] | None = None,
-        on_passed: Callable[[PassedTopic], None] | None = None,
+        on_listed: Callable[[ListedTopic], None] | None = None,
         in_order: tuple[TopicTable, ...] = (),
     ) -> None:
         layout = layout_of(version)
         self._reader = layout.reader(b"", 0, size_bytes)
         self._steps = _Steps(
-            self._reader, version, layout, known_topics, asked, on_passed, in_order
+            self._reader, version, layout, known_topics, asked, on_listed, in_order
         ).response()
         self._pieces: list[bytes] = []
         self._unread_bytes = 0
@@ -206,7 +205,7 @@ class _Steps:
         layout: TopicLayout,
         known_topics: KnownTopics,
         asked: Collection[str] | None,
-        on_passed: Callable[[PassedTopic], None] | None,
+        on_listed: Callable[[ListedTopic], None] | None,
         in_order: tuple[TopicTable, ...],
     ) -> None:
         self._reader = reader
@@ -224,7 +223,7 @@ class _Steps:
         self._checks_asked = False
         if not self._in_order:
             self._check_asked()
-        self._on_passed = on_passed
+        self._on_listed = on_listed
         self._alone = self._failed_runs = 0
         self._differences: dict[str, TopicDifference] = {}
         self._kept_bytes = 0
@@ -259,9 +258,7 @@ class _Steps:
         controller_id = yield from self._step(reader.int32)
         topics = yield from self._read_topics()
         if 8 <= version <= 10:
-            yield from self._step(
-                reader.int32
-            )  # the operations that we may do on the cluster: never asked for
+            yield from self._step(reader.int32)  # the cluster's authorized operations: never requested
         error_code = (yield from self._step(reader.int16)) if version >= 13 else 0
         yield from self._step(reader.skip_tags)
         return MetadataResponse(
@@ -282,9 +279,7 @@ class _Steps:
         brokers: dict[int, Node] = {}
         for _ in range(count):
             node = yield from self._step(self._read_broker)
-            # Skip a broker without an address: connecting to it is a bug (NET-01), which Java has at every
-            # turn.
-            if not node.is_empty:
+            if not node.is_empty:  # Java would try to connect to a broker without an address (NET-01)
                 brokers[node.id] = node
         return brokers
 
@@ -423,7 +418,7 @@ class _Steps:
         if self._alone > 0:
             self._alone -= 1
             return 0
-        if not self._layout.is_flexible or self._on_passed is not None:
+        if not self._layout.is_flexible or self._on_listed is not None:
             return 0
         reader, at = self._reader, self._reader.pos
         next_known = map(_RAW, self._known[self._position : self._position + _RUN_TOPICS])
@@ -450,8 +445,8 @@ class _Steps:
         self._kept_bytes += size
         self._ensure("bytes of topics", self._kept_bytes, MOST_KEPT_BYTES)
 
-    def _is_asked(self, name: str | None) -> bool:
-        return self._on_passed is None and (self._unanswered is None or name in self._unanswered)
+    def _is_asked(self, name: str) -> bool:
+        return self._on_listed is None and (self._unanswered is None or name in self._unanswered)
 
     def _answered(self, topic: TopicTable | TopicFailure) -> None:
         self._topics.append(topic)
@@ -470,11 +465,12 @@ class _Steps:
         is_internal = reader.boolean()
         count = reader.passed_array_length(layout.fewest_partition_bytes)
         id_or_none = None if topic_id == ZERO_UUID else topic_id
-        # A topic without a name answers a request by id.
-        if name is None or not self._is_asked(name):
-            if self._on_passed is not None:
-                replicas = self._replicas_at_cursor() if count else 0
-                self._on_passed(PassedTopic(name, id_or_none, is_internal, error_code, count, replicas))
+        if name is None:
+            return count  # it answers a request by id
+        if self._on_listed is not None:
+            replicas = self._replicas_at_cursor() if count and not error_code else 0
+            self._on_listed(ListedTopic(name, id_or_none, is_internal, count, error_code, replicas))
+        if not self._is_asked(name):
             return count
         if error_code != 0:
             self._answered(TopicFailure(name, id_or_none, is_internal, error_code, count))

@@ -187,7 +187,7 @@ class ProducerMetadata(Metadata):
             missing = topic not in self.cache.topics
             return self.request_update(False, "topic_missing" if missing else "leader_error")
 
-    def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
+    def retain_topic(self, topic: str, now_ms: int) -> bool:
         """Returns whether a topic is still held; drops one that has expired (PMD-02). Lock held."""
         held = self._topics.get(topic)
         if held is None:
@@ -243,7 +243,7 @@ class ProducerMetadata(Metadata):
 
     # -- responses -------------------------------------------------------------------------------------------
 
-    def _answered(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> None:
+    def _answered(self, response: MetadataResponse) -> None:
         """Topics in a response, even with an error, are no longer new (PMD-03). Lock held."""
         failed = {topic: code for topic, code in response.errors.items() if topic in self._topics}
         missing = [topic for topic, code in failed.items() if code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code]
