@@ -70,17 +70,6 @@ ApiKey.SASL_AUTHENTICATE = ApiKey(36, "SaslAuthenticate", 0, 2, flexible_from=2)
 ApiKey.DESCRIBE_CLUSTER = ApiKey(60, "DescribeCluster", 0, 2, flexible_from=0)
 
 #: Every supported API, by number.
-API_KEYS: Final = (
-    ApiKey.PRODUCE,
-    ApiKey.LIST_OFFSETS,
-    ApiKey.METADATA,
-    ApiKey.SASL_HANDSHAKE,
-    ApiKey.API_VERSIONS,
-    ApiKey.CREATE_TOPICS,
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.DESCRIBE_CONFIGS,
-    ApiKey.SASL_AUTHENTICATE,
-    ApiKey.DESCRIBE_CLUSTER,
-)
+API_KEYS: Final = tuple(api for api in vars(ApiKey).values() if isinstance(api, ApiKey))
 
 _BY_ID: Final = {api.id: api for api in API_KEYS}
