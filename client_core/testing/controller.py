@@ -99,10 +99,8 @@ class Controller:
         cache.update_cache(self._update(self._topics))
         self._report(changed)
 
-    def broker_failed(self, broker_id: int, *, elect: bool = True) -> None:
-        """Removes a broker from its ISRs and elects other leaders; without `elect` it does nothing."""
-        if not elect:
-            return
+    def broker_failed(self, broker_id: int) -> None:
+        """Removes a broker from its ISRs and elects other leaders."""
         self._alive.discard(broker_id)
         if self._controller_id == broker_id and self._alive:
             self._controller_id = min(self._alive)
