@@ -170,41 +170,7 @@ class MemoryRecordsBuilder:
             return 1.0
         return (len(self._built) - HEADER_SIZE) / self._payload_bytes
 
-    def has_room_for(
-        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
-    ) -> bool:
-        """Returns whether the record fits."""
-        if self.is_full:
-            return False
-        if not self.record_count:
-            return True
-        body = (
-            1
-            + size_of_varint(timestamp_ms - self._base_timestamp_ms)
-            + size_of_varint(self.record_count)
-            + size_of_content(key, value, headers)
-        )
-        return self.estimated_size_bytes + size_of_varint(body) + body <= self.write_limit_bytes
-
     # -- records -------------------------------------------------------------------------------------------
-
-    def append(
-        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
-    ) -> None:
-        """Appends one record without a check for room: the caller calls has_room_for first."""
-        if self._closed_for_appends:
-            raise IllegalStateError(
-                "Tried to append a record, but MemoryRecordsBuilder is closed for record appends"
-            )
-        content = content_pieces(key, value, headers)
-        if timestamp_ms != self._last_timestamp_ms:
-            self._begin_timestamp(timestamp_ms, self.record_count)
-        offset_delta = encode_varint(self.record_count)
-        body = 1 + len(self._timestamp_delta) + len(offset_delta) + sum(map(len, content))
-        length = encode_varint(body)
-        self._pieces += (length, _ATTRIBUTES, self._timestamp_delta, offset_delta, *content)
-        self._payload_bytes += len(length) + body
-        self.record_count += 1
 
     def append_many(
         self,
