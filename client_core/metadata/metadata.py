@@ -108,10 +108,11 @@ class Metadata:
         #: I/O thread.
         self.doubted_node_id: int | None = None
         self._last_seen = LastSeenEpochs()
-        #: The topics of the last full response in order, none with an overlay; those of the snapshot that it
-        #: led to; and whether the same topics again would change nothing.
+        #: The topics of the last full response in order; empty if one has an overlay.
         self._tables: tuple[TopicTable, ...] = ()
+        #: The topics of the snapshot that was made from that response.
         self._tables_of: KnownTopics = self.cache.topics
+        #: Whether an equal response would change no topic.
         self._is_settled_answer = False
         #: The counted topics, their partitions and those without a leader.
         self._counted: tuple[KnownTopics, int, int] = (self.cache.topics, 0, 0)

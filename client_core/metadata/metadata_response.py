@@ -60,8 +60,8 @@ MOST_KEPT_BYTES: Final = 42 * 1024 * 1024
 MOST_TOPIC_BYTES: Final = 12 * 1024 * 1024
 #: The largest part that must arrive whole to be skipped: a broker, or a partition of an unrequested topic.
 _LARGEST_STEP_BYTES: Final = 1024 * 1024
-#: Known topics are compared this many at once, or as many as have these bytes; others are read in runs. Short
-#: enough for other threads.
+#: Known topics are compared this many at once, or as many as have these bytes; others are read in runs. More
+#: at once would delay other threads.
 _CHUNK_TOPICS: Final = 256
 _CHUNK_BYTES: Final = 64 * 1024
 _RUN_TOPICS: Final = 64
@@ -139,7 +139,8 @@ def read_metadata_response(
 class MetadataReader:
     """Decodes a response while it arrives. `feed` raises SchemaError at the first wrong bytes. One thread.
 
-    `asked`: the topics to keep, None for all. `on_listed`, if set, gets each topic instead, without its partitions.
+    `asked`: the topics to keep, None for all. `on_listed`, if set, gets each topic without its partitions
+    instead, and none is kept.
     `in_order`: all topics of an earlier response to an equal request, without overlays. If they are the same
     again, they are the response's `topics`: the same object.
     """

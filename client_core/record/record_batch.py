@@ -60,7 +60,7 @@ _SEQUENCES: Final = 1 << 31
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Returns the sequence number `by` records later, or earlier if negative; 0 follows 2147483647 (REC-04)."""
+    """Returns the sequence number `by` records later, earlier if negative; 0 follows 2147483647 (REC-04)."""
     return (sequence + by) % _SEQUENCES
 
 

@@ -81,7 +81,7 @@ class Controller:
     ) -> None:
         """Adds a broker: it receives all metadata, rejoins its ISRs, leads partitions without a leader.
 
-        `catches_up_first`: as a real one it is in no other ISR than it was in before, until `set_isr`.
+        `catches_up_first`: like a real broker, it joins no further ISR until `set_isr` adds it.
         """
         self._known[broker.id] = broker
         self._alive.add(broker.id)
