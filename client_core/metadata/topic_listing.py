@@ -11,10 +11,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from client_core.errors import SchemaError
-from client_core.metadata.metadata_request import FIRST_VERSION_WITHOUT_CREATION, MetadataRequestBuilder
+from client_core.metadata.metadata_request import FIRST_VERSION_WITHOUT_CREATION
 from client_core.metadata.metadata_response import ListedTopic, MetadataReader
 from client_core.metadata.topic_layout import LATEST_VERSION
 from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.metadata_request import MetadataRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,11 +40,8 @@ class TopicListingRequestBuilder:
     oldest_allowed_version: ClassVar[int] = FIRST_VERSION_WITHOUT_CREATION
     latest_allowed_version: ClassVar[int] = LATEST_VERSION
 
-    def __init__(self) -> None:
-        self._request = MetadataRequestBuilder(None, allow_auto_topic_creation=False)
-
     def encode(self, version: int) -> bytes:
-        return self._request.encode(version)
+        return MetadataRequest(None, allow_auto_topic_creation=False).encode(version)
 
     def decode_response(self, body: bytes, version: int) -> TopicListing:
         """Returns the list; keeps only the fields of `ListedTopic`, no partitions. Raises SchemaError."""

@@ -127,21 +127,9 @@ def read_batch(data: bytes | None) -> StoredBatch:
         )
     if len(data) < _HEADER.size:
         raise BadBatchError(Errors.CORRUPT_MESSAGE, f"{len(data)} bytes are no batch")
-    (
-        _,
-        length,
-        _,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp_ms,
-        max_timestamp_ms,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-    ) = _HEADER.unpack_from(data)
+    header = _HEADER.unpack_from(data)
+    _, length, _, magic, crc, attributes, last_offset_delta = header[:7]
+    base_timestamp_ms, max_timestamp_ms, *producer, count = header[7:]
     if magic != _MAGIC:
         raise BadBatchError(Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"magic {magic}")
     end = _BEHIND_LENGTH + length
@@ -155,17 +143,9 @@ def read_batch(data: bytes | None) -> StoredBatch:
         )
     if count <= 0 or last_offset_delta != count - 1:
         raise BadBatchError(Errors.INVALID_RECORD, f"{count} records, last offset delta {last_offset_delta}")
-    has_producer = producer_id >= 0
+    producer_id, epoch, sequence = producer if producer[0] >= 0 else (None, None, None)
     return StoredBatch(
-        0,
-        attributes,
-        count,
-        base_timestamp_ms,
-        max_timestamp_ms,
-        producer_id if has_producer else None,
-        producer_epoch if has_producer else None,
-        base_sequence if has_producer else None,
-        data,
+        0, attributes, count, base_timestamp_ms, max_timestamp_ms, producer_id, epoch, sequence, data
     )
 
 
