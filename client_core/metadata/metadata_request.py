@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from client_core.errors import UnsupportedVersionError
 from client_core.metadata.metadata_response import (
     KnownTopics,
     MetadataReader,
@@ -49,12 +48,7 @@ class MetadataRequestBuilder:
         return OLDEST_VERSION if self.allow_auto_topic_creation else FIRST_VERSION_WITHOUT_CREATION
 
     def encode(self, version: int) -> bytes:
-        """Returns the request's body. Raises UnsupportedVersionError below the oldest allowed version."""
-        if version < self.oldest_allowed_version:
-            raise UnsupportedVersionError(
-                f"Metadata version {version} can't carry this request: "
-                f"{self.oldest_allowed_version} or newer is needed"
-            )
+        """Returns the request's body. Raises UnsupportedVersionError if the version can't carry it."""
         topics = None if self.topics is None else tuple(MetadataRequestTopic(name=t) for t in self.topics)
         return MetadataRequest(topics, self.allow_auto_topic_creation).encode(version)
 
