@@ -82,14 +82,12 @@ class TopicFailure(NamedTuple):
     topic_id: UUID | None
     is_internal: bool
     error_code: int
-    partition_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse:
     """A response, its topics mostly undecoded. `differences` has those of changed topics."""
 
-    version: int
     throttle_time_ms: int
     brokers: Mapping[int, Node]
     cluster_id: str | None
@@ -263,7 +261,6 @@ class _Steps:
         error_code = (yield from self._step(reader.int16)) if version >= 13 else 0
         yield from self._step(reader.skip_tags)
         return MetadataResponse(
-            version,
             throttle_time_ms,
             MappingProxyType(brokers),
             cluster_id,
@@ -474,7 +471,7 @@ class _Steps:
         if not self._is_asked(name):
             return count
         if error_code != 0:
-            self._answered(TopicFailure(name, id_or_none, is_internal, error_code, count))
+            self._answered(TopicFailure(name, id_or_none, is_internal, error_code))
             return count
         located = locate_partitions(reader.buf, reader.pos, count, layout, start, reader.to_come)
         reader.pos = start + located.end
