@@ -199,11 +199,14 @@ class MemoryRecordsBuilder:
             raise
         return self.record_count - taken_before
 
-    def append_where_more_fits(self, record: Appendable, key_and_value_bytes: int, timestamp_ms: int) -> int:
-        """Appends a record with a value and no headers if more would fit after it; returns its bytes, or 0.
+    def append_where_more_fits(
+        self, record: Appendable, key_and_value_bytes: int, timestamp_ms: int
+    ) -> int | None:
+        """Appends a record with a value and no headers if more would fit after it; returns its bytes.
 
-        The bytes are the growth of `estimated_size_bytes`. A record close to the limit is refused here;
-        `append_many` then checks exactly. A test verifies that both append the same pieces.
+        They are the growth of `estimated_size_bytes`: 0 for a tiny record that packs well. A record close to
+        the limit is refused by None; `append_many` then checks exactly. A test verifies that both append the
+        same pieces.
         """
         before, factor = self._payload_bytes, self._estimation_factor
         most_added = key_and_value_bytes + _MOST_BESIDE_KEY_AND_VALUE
@@ -213,7 +216,7 @@ class MemoryRecordsBuilder:
         else:  # the batch's size is estimated; the record counts unpacked until it is in it (REC-05)
             is_near = (before + most_added) * factor >= limit or before * factor + most_added > limit
         if self._closed_for_appends or is_near:
-            return 0
+            return None
         count, key, value = self.record_count, record.key, record.value
         assert value is not None
         if timestamp_ms != self._last_timestamp_ms:

@@ -238,8 +238,7 @@ def test_the_smallest_records_are_taken_until_exactly_no_more_fit(codec: Compres
     smallest = record(None)
     for limit in range(HEADER_SIZE, HEADER_SIZE + 300):
         at_once, one_by_one = (
-            PlainRecordsBuilder(limit, compression=codec, estimated_compression_ratio=ratio)
-            for _ in range(2)
+            PlainRecordsBuilder(limit, compression=codec, estimated_compression_ratio=ratio) for _ in range(2)
         )
         append_all(at_once, [smallest] * 1000)
         while one_by_one.has_room_for(WALL_MS, None, None):
@@ -399,7 +398,7 @@ def test_records_by_themselves_are_written_as_together(
         one = record(bytes(size), None if key_size is None else bytes(key_size))
         before = alone.estimated_size_bytes
         took = alone.append_where_more_fits(one, size + (key_size or 0), WALL_MS + later_ms)
-        assert took == alone.estimated_size_bytes - before > 0
+        assert took == alone.estimated_size_bytes - before
         together.append_many([one], [0], 0, WALL_MS + later_ms)
         assert alone.estimated_size_bytes == together.estimated_size_bytes
         assert alone.record_count == together.record_count
@@ -409,10 +408,10 @@ def test_records_by_themselves_are_written_as_together(
 def test_a_record_that_might_be_the_last_to_fit_is_left_to_who_counts_exactly() -> None:
     builder = PlainRecordsBuilder(HEADER_SIZE + 200)
     assert builder.append_where_more_fits(record(bytes(100)), 100, WALL_MS)
-    assert not builder.append_where_more_fits(record(bytes(80)), 80, WALL_MS)
+    assert builder.append_where_more_fits(record(bytes(80)), 80, WALL_MS) is None
     assert builder.record_count == 1
     builder.close_for_record_appends()
-    assert not builder.append_where_more_fits(record(b""), 0, WALL_MS)
+    assert builder.append_where_more_fits(record(b""), 0, WALL_MS) is None
 
 
 @pytest.mark.behaviour("REC-05")
@@ -423,7 +422,7 @@ def test_a_record_counts_unpacked_until_it_is_in_a_batch_that_packs_well() -> No
     append_all(builder, [record(bytes(900))])
     assert builder.estimated_size_bytes < HEADER_SIZE + 500
     assert not builder.has_room_for(WALL_MS, None, bytes(600))
-    assert not builder.append_where_more_fits(record(bytes(600)), 600, WALL_MS)
+    assert builder.append_where_more_fits(record(bytes(600)), 600, WALL_MS) is None
     assert builder.append_where_more_fits(record(bytes(400)), 400, WALL_MS)
 
 
