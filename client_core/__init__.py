@@ -130,12 +130,14 @@ from client_core.metadata.metadata_cache import (
     MetadataCache,
     RefreshTime,
 )
+from client_core.metadata.metadata_response import (
+    ListedTopic,
+)
 from client_core.metadata.topic_configs import (
     TopicConfig,
     TopicConfigs,
 )
 from client_core.metadata.topic_listing import (
-    ListedTopic,
     TopicListing,
 )
 from client_core.metadata.topic_table import (

@@ -108,10 +108,11 @@ class Metadata:
         #: I/O thread.
         self.doubted_node_id: int | None = None
         self._last_seen = LastSeenEpochs()
-        #: The topics of the last full response in order, none with an overlay; those of the snapshot that it
-        #: led to; and whether the same topics again would change nothing.
+        #: The topics of the last full response in order; empty if one has an overlay.
         self._tables: tuple[TopicTable, ...] = ()
+        #: The topics of the snapshot that was made from that response.
         self._tables_of: KnownTopics = self.cache.topics
+        #: Whether an equal response would change no topic.
         self._is_settled_answer = False
         #: The counted topics, their partitions and those without a leader.
         self._counted: tuple[KnownTopics, int, int] = (self.cache.topics, 0, 0)
@@ -209,7 +210,7 @@ class Metadata:
 
     def _new_request(self) -> MetadataRequestBuilder:
         """Returns a request for all wanted topics. Lock held."""
-        return MetadataRequestBuilder.all_topics(self._known_topics, self._known_in_order)
+        return MetadataRequestBuilder(None, True, self._known_topics, self._known_in_order)
 
     def _new_partial_request(self, is_enough: bool) -> MetadataRequestBuilder | None:
         """Returns a request for new topics, if that suffices; None if all must be requested. Lock held."""
@@ -258,7 +259,7 @@ class Metadata:
             self._ensure_open()
             self._schedule.succeeded(request_version, is_partial, now_ms)
             before, after = self._swap(response, is_partial, now_ms, node_id)
-            self._answered(response, is_partial, now_ms)
+            self._answered(response)
             self._changed.notify_all()
         return self._updated(before, after, response)
 
@@ -313,9 +314,9 @@ class Metadata:
         self._random.shuffle(nodes)  # CLU-02
         cluster = ClusterAnswer(response.cluster_id, dict(nodes), response.controller)
         time = RefreshTime(now_ms, self._wall_ms())
-        if not is_partial and self._is_settled_response(response, now_ms):
-            return self.cache.with_cluster(cluster).refreshed_at(time, self._update_version, None)
         if not is_partial:
+            if self._is_settled_response(response, now_ms):
+                return self.cache.with_cluster(cluster).refreshed_at(time, self._update_version, None)
             self._begin_to_check(now_ms)
         answers = sort_answers(
             response,
@@ -327,17 +328,14 @@ class Metadata:
             self._is_settled,
             now_ms,
         )
-        self._last_seen.retain(answers.tables.keys(), lambda topic: self.retain_topic(topic, False, now_ms))
+        self._last_seen.retain(answers.tables.keys(), lambda topic: self.retain_topic(topic, now_ms))
         if not is_partial:
             after = self.cache.replaced_by(cluster, answers)
             self._settle(after, answers)
             return after.refreshed_at(time, self._update_version, None)
         self._is_settled_answer = False
         answers.names = {topic.name for topic in response.topics}
-        internal = self.cache.cluster.internal_topics
-        after = self.cache.merge_with(
-            cluster, answers, lambda topic: self.retain_topic(topic, topic in internal, now_ms)
-        )
+        after = self.cache.merge_with(cluster, answers, lambda topic: self.retain_topic(topic, now_ms))
         return after.refreshed_at(time, self._update_version, answers)
 
     def _settle(self, after: MetadataCache, answers: TopicAnswers) -> None:
@@ -364,7 +362,7 @@ class Metadata:
         """Returns whether `retain_topic` is True for each topic in the snapshot. Lock held."""
         return True
 
-    def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
+    def retain_topic(self, topic: str, now_ms: int) -> bool:
         """Returns whether to keep a topic of a response. Lock held."""
         return True
 
@@ -384,7 +382,7 @@ class Metadata:
         """Returns whether a topic's error needs no early refresh. Lock held."""
         return False
 
-    def _answered(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> None:
+    def _answered(self, response: MetadataResponse) -> None:
         """For subclasses: the response was applied. Lock held."""
 
     def _wall_ms(self) -> int | None:

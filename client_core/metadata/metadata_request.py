@@ -1,19 +1,17 @@
 """Builds a Metadata request: which topics, and whether it may create them.
 
-Topics are requested by name; None requests all, an empty list only the brokers. The response is compared with
-the topics known when it arrives (`known_topics`), so that unchanged ones are reused. That to a request for
-all of them is first compared with the last one as a whole (`in_order`). Built by Metadata, on
-the I/O thread; immutable. Source: MetadataRequest.Builder, Kafka 4.3.
+Topics are requested by name; None requests all (UPD-16), an empty list only the brokers. The response is
+compared with the topics known when it arrives (`known_topics`), so that unchanged ones are reused. If all of
+them were requested, it is first compared as a whole with the last such response (`in_order`). Built by
+Metadata, on the I/O thread; immutable. Source: MetadataRequest.Builder, Kafka 4.3.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from client_core.errors import UnsupportedVersionError
 from client_core.metadata.metadata_response import (
-    NO_KNOWN_TOPICS,
     KnownTopics,
     MetadataReader,
     MetadataResponse,
@@ -21,7 +19,7 @@ from client_core.metadata.metadata_response import (
 )
 from client_core.metadata.topic_layout import LATEST_VERSION, OLDEST_VERSION
 from client_core.protocol.api_keys import ApiKey
-from client_core.protocol.messages import metadata_request
+from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,60 +30,27 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITHOUT_CREATION: Final = 4
 
 
-def _nothing_known() -> KnownTopics:
-    return NO_KNOWN_TOPICS
-
-
-def _nothing_in_order() -> tuple[TopicTable, ...]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class MetadataRequestBuilder:
     """A Metadata request without a version yet; implements `protocol.request.RequestBuilder`."""
 
+    api: ClassVar[ApiKey] = ApiKey.METADATA
+    latest_allowed_version: ClassVar[int] = LATEST_VERSION
+
     topics: tuple[str, ...] | None
     allow_auto_topic_creation: bool
-    known_topics: Callable[[], KnownTopics] = _nothing_known
-    in_order: Callable[[], tuple[TopicTable, ...]] = _nothing_in_order
-
-    @staticmethod
-    def all_topics(
-        known_topics: Callable[[], KnownTopics] = _nothing_known,
-        in_order: Callable[[], tuple[TopicTable, ...]] = _nothing_in_order,
-    ) -> MetadataRequestBuilder:
-        """Requests every topic with a null list (UPD-16), which never creates topics."""
-        return MetadataRequestBuilder(None, True, known_topics, in_order)
-
-    @property
-    def api(self) -> ApiKey:
-        return ApiKey.METADATA
+    known_topics: Callable[[], KnownTopics] = dict
+    in_order: Callable[[], tuple[TopicTable, ...]] = tuple
 
     @property
     def oldest_allowed_version(self) -> int:
         """The oldest version: never 0, and without auto-creation at least version 4."""
         return OLDEST_VERSION if self.allow_auto_topic_creation else FIRST_VERSION_WITHOUT_CREATION
 
-    @property
-    def latest_allowed_version(self) -> int:
-        return LATEST_VERSION
-
-    @property
-    def is_all_topics(self) -> bool:
-        return self.topics is None
-
     def encode(self, version: int) -> bytes:
-        """Returns the request's body. Raises UnsupportedVersionError below the oldest allowed version."""
-        if version < self.oldest_allowed_version:
-            raise UnsupportedVersionError(
-                f"Metadata version {version} can't carry this request: "
-                f"{self.oldest_allowed_version} or newer is needed"
-            )
-        topics = self.topics
-        named = (
-            None if topics is None else tuple(metadata_request.MetadataRequestTopic(name=t) for t in topics)
-        )
-        return metadata_request.MetadataRequest(named, self.allow_auto_topic_creation).encode(version)
+        """Returns the request's body. Raises UnsupportedVersionError if the version can't carry it."""
+        topics = None if self.topics is None else tuple(MetadataRequestTopic(name=t) for t in self.topics)
+        return MetadataRequest(topics, self.allow_auto_topic_creation).encode(version)
 
     def decode_response(self, body: bytes, version: int) -> MetadataResponse:
         """Returns the requested topics of the response, compared with the known ones. Raises SchemaError."""

@@ -60,8 +60,8 @@ MOST_KEPT_BYTES: Final = 42 * 1024 * 1024
 MOST_TOPIC_BYTES: Final = 12 * 1024 * 1024
 #: The largest part that must arrive whole to be skipped: a broker, or a partition of an unrequested topic.
 _LARGEST_STEP_BYTES: Final = 1024 * 1024
-#: Known topics are compared this many at once, or as many as have these bytes; others are read in runs. Short
-#: enough for other threads.
+#: Known topics are compared this many at once, or as many as have these bytes; others are read in runs. More
+#: at once would delay other threads.
 _CHUNK_TOPICS: Final = 256
 _CHUNK_BYTES: Final = 64 * 1024
 _RUN_TOPICS: Final = 64
@@ -82,14 +82,12 @@ class TopicFailure(NamedTuple):
     topic_id: UUID | None
     is_internal: bool
     error_code: int
-    partition_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponse:
     """A response, its topics mostly undecoded. `differences` has those of changed topics."""
 
-    version: int
     throttle_time_ms: int
     brokers: Mapping[int, Node]
     cluster_id: str | None
@@ -104,21 +102,20 @@ class MetadataResponse:
     def controller(self) -> Node | None:
         return self.brokers.get(self.controller_id)
 
-    @property
-    def has_reliable_leader_epochs(self) -> bool:
-        """Whether the leader epochs are reliable (META-11)."""
-        return layout_of(self.version).has_reliable_epochs
 
+class ListedTopic(NamedTuple):
+    """A topic without its partitions. `error_code` is 0 unless the broker can't describe the topic now.
 
-class PassedTopic(NamedTuple):
-    """The beginning of a topic that is not kept. `replication_factor`: of its first partition."""
+    `replication_factor` is that of the first partition in the response, 0 without one. During a reassignment
+    partitions differ.
+    """
 
-    name: str | None
+    name: str
     topic_id: UUID | None
     is_internal: bool
-    error_code: int
     partition_count: int
-    replication_factor: int
+    error_code: int = 0
+    replication_factor: int = 0
 
 
 def read_metadata_response(
@@ -140,7 +137,8 @@ def read_metadata_response(
 class MetadataReader:
     """Decodes a response while it arrives. `feed` raises SchemaError at the first wrong bytes. One thread.
 
-    `asked`: the topics to keep, None for all. `on_passed`, if set, gets each topic's beginning instead.
+    `asked`: the topics to keep, None for all. `on_listed`, if set, gets each topic without its partitions
+    instead, and none is kept.
     `in_order`: all topics of an earlier response to an equal request, without overlays. If they are the same
     again, they are the response's `topics`: the same object.
     """
@@ -151,13 +149,13 @@ class MetadataReader:
         version: int,
         known_topics: KnownTopics = NO_KNOWN_TOPICS,
         asked: Collection[str] | None = None,
-        on_passed: Callable[[PassedTopic], None] | None = None,
+        on_listed: Callable[[ListedTopic], None] | None = None,
         in_order: tuple[TopicTable, ...] = (),
     ) -> None:
         layout = layout_of(version)
         self._reader = layout.reader(b"", 0, size_bytes)
         self._steps = _Steps(
-            self._reader, version, layout, known_topics, asked, on_passed, in_order
+            self._reader, version, layout, known_topics, asked, on_listed, in_order
         ).response()
         self._pieces: list[bytes] = []
         self._unread_bytes = 0
@@ -206,7 +204,7 @@ class _Steps:
         layout: TopicLayout,
         known_topics: KnownTopics,
         asked: Collection[str] | None,
-        on_passed: Callable[[PassedTopic], None] | None,
+        on_listed: Callable[[ListedTopic], None] | None,
         in_order: tuple[TopicTable, ...],
     ) -> None:
         self._reader = reader
@@ -224,7 +222,7 @@ class _Steps:
         self._checks_asked = False
         if not self._in_order:
             self._check_asked()
-        self._on_passed = on_passed
+        self._on_listed = on_listed
         self._alone = self._failed_runs = 0
         self._differences: dict[str, TopicDifference] = {}
         self._kept_bytes = 0
@@ -259,13 +257,10 @@ class _Steps:
         controller_id = yield from self._step(reader.int32)
         topics = yield from self._read_topics()
         if 8 <= version <= 10:
-            yield from self._step(
-                reader.int32
-            )  # the operations that we may do on the cluster: never asked for
+            yield from self._step(reader.int32)  # the cluster's authorized operations: never requested
         error_code = (yield from self._step(reader.int16)) if version >= 13 else 0
         yield from self._step(reader.skip_tags)
         return MetadataResponse(
-            version,
             throttle_time_ms,
             MappingProxyType(brokers),
             cluster_id,
@@ -282,9 +277,7 @@ class _Steps:
         brokers: dict[int, Node] = {}
         for _ in range(count):
             node = yield from self._step(self._read_broker)
-            # Skip a broker without an address: connecting to it is a bug (NET-01), which Java has at every
-            # turn.
-            if not node.is_empty:
+            if not node.is_empty:  # Java would try to connect to a broker without an address (NET-01)
                 brokers[node.id] = node
         return brokers
 
@@ -423,7 +416,7 @@ class _Steps:
         if self._alone > 0:
             self._alone -= 1
             return 0
-        if not self._layout.is_flexible or self._on_passed is not None:
+        if not self._layout.is_flexible or self._on_listed is not None:
             return 0
         reader, at = self._reader, self._reader.pos
         next_known = map(_RAW, self._known[self._position : self._position + _RUN_TOPICS])
@@ -450,8 +443,8 @@ class _Steps:
         self._kept_bytes += size
         self._ensure("bytes of topics", self._kept_bytes, MOST_KEPT_BYTES)
 
-    def _is_asked(self, name: str | None) -> bool:
-        return self._on_passed is None and (self._unanswered is None or name in self._unanswered)
+    def _is_asked(self, name: str) -> bool:
+        return self._on_listed is None and (self._unanswered is None or name in self._unanswered)
 
     def _answered(self, topic: TopicTable | TopicFailure) -> None:
         self._topics.append(topic)
@@ -470,14 +463,15 @@ class _Steps:
         is_internal = reader.boolean()
         count = reader.passed_array_length(layout.fewest_partition_bytes)
         id_or_none = None if topic_id == ZERO_UUID else topic_id
-        # A topic without a name answers a request by id.
-        if name is None or not self._is_asked(name):
-            if self._on_passed is not None:
-                replicas = self._replicas_at_cursor() if count else 0
-                self._on_passed(PassedTopic(name, id_or_none, is_internal, error_code, count, replicas))
+        if name is None:
+            return count  # it answers a request by id
+        if self._on_listed is not None:
+            replicas = self._replicas_at_cursor() if count and not error_code else 0
+            self._on_listed(ListedTopic(name, id_or_none, is_internal, count, error_code, replicas))
+        if not self._is_asked(name):
             return count
         if error_code != 0:
-            self._answered(TopicFailure(name, id_or_none, is_internal, error_code, count))
+            self._answered(TopicFailure(name, id_or_none, is_internal, error_code))
             return count
         located = locate_partitions(reader.buf, reader.pos, count, layout, start, reader.to_come)
         reader.pos = start + located.end

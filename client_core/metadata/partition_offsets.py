@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from client_core.cluster import TopicPartition
 from client_core.protocol.api_keys import ApiKey
@@ -56,23 +56,15 @@ class ListedOffsets:
 class ListOffsetsRequestBuilder:
     """Requests one offset of some partitions; implements `protocol.request.RequestBuilder`."""
 
+    api: ClassVar[ApiKey] = ApiKey.LIST_OFFSETS
+    oldest_allowed_version: ClassVar[int] = ApiKey.LIST_OFFSETS.min_version
+    latest_allowed_version: ClassVar[int] = ApiKey.LIST_OFFSETS.max_version
+
     def __init__(self, timestamp: int, partitions: Sequence[AskedPartition], timeout_ms: int) -> None:
         """`timestamp`: EARLIEST or LATEST. Each partition once: a broker refuses a duplicate."""
         self.timestamp: Final = timestamp
         self.partitions: Final = tuple(partitions)
         self._timeout_ms = timeout_ms
-
-    @property
-    def api(self) -> ApiKey:
-        return ApiKey.LIST_OFFSETS
-
-    @property
-    def oldest_allowed_version(self) -> int:
-        return ApiKey.LIST_OFFSETS.min_version
-
-    @property
-    def latest_allowed_version(self) -> int:
-        return ApiKey.LIST_OFFSETS.max_version
 
     def encode(self, version: int) -> bytes:
         by_topic: dict[str, list[ListOffsetsPartition]] = {}

@@ -127,13 +127,13 @@ class ProducerMetadata(Metadata):
                     self._to_create[topic] = None
                     self._schedule.need_new_topics()
 
-    def configure_topics(self, topics: Iterable[str], *, may_create: bool = False) -> None:
-        """Holds topics for ever, used or not."""
+    def configure_topics(self, topics: Iterable[str]) -> None:
+        """Holds topics for ever, used or not; look-ups of them create none."""
         with self._lock:
             for topic in topics:
                 held = self._topics.get(topic)
                 if held is None:
-                    self._hold_new(topic, None, may_create)
+                    self._hold_new(topic, None, may_create=False)
                 else:
                     held.expires_ms = None
 
@@ -187,7 +187,7 @@ class ProducerMetadata(Metadata):
             missing = topic not in self.cache.topics
             return self.request_update(False, "topic_missing" if missing else "leader_error")
 
-    def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
+    def retain_topic(self, topic: str, now_ms: int) -> bool:
         """Returns whether a topic is still held; drops one that has expired (PMD-02). Lock held."""
         held = self._topics.get(topic)
         if held is None:
@@ -216,7 +216,7 @@ class ProducerMetadata(Metadata):
         self._checked_ms, self._retained_until_ms = now_ms, FOREVER_MS
 
     def _retains_all(self, now_ms: int) -> bool:
-        # Uses of topics are noticed now and then only, a fraction of their expiry late.
+        # The use of a topic may be noticed late, by a fraction of metadata.max.idle.ms.
         until_ms = self._retained_until_ms
         is_fresh = now_ms < self._checked_ms + self._max_idle_ms // _CHECKS_UNTIL_IDLE
         return now_ms < until_ms and (is_fresh or until_ms == FOREVER_MS)
@@ -243,7 +243,7 @@ class ProducerMetadata(Metadata):
 
     # -- responses -------------------------------------------------------------------------------------------
 
-    def _answered(self, response: MetadataResponse, is_partial: bool, now_ms: int) -> None:
+    def _answered(self, response: MetadataResponse) -> None:
         """Topics in a response, even with an error, are no longer new (PMD-03). Lock held."""
         failed = {topic: code for topic, code in response.errors.items() if topic in self._topics}
         missing = [topic for topic, code in failed.items() if code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code]
@@ -303,8 +303,8 @@ class ProducerMetadata(Metadata):
 
     def settled_error_code(self, topic: str) -> int | None:
         """Returns that error's code; None if in doubt: only one broker reports an existing topic missing."""
-        denial, last = self._denials.get(topic), self._topic_errors.get(topic)
-        return None if last is None or (denial is not None and not denial.is_proven) else last.code
+        last = self._topic_errors.get(topic)
+        return None if last is None or self.is_topic_in_doubt(topic) else last.code
 
     def is_missing(self, topic: str) -> bool:
         """Returns whether enough responses have reported the topic missing."""
@@ -319,7 +319,7 @@ class ProducerMetadata(Metadata):
     def is_in_doubt(self) -> bool:
         """Whether only one broker reports an existing topic missing: another one must be asked."""
         with self._lock:
-            return any(not denial.is_proven for denial in self._denials.values())
+            return any(map(self.is_topic_in_doubt, self._denials))
 
     def is_topic_in_doubt(self, topic: str) -> bool:
         """Returns whether only one broker reports this topic, which existed, missing."""
@@ -327,11 +327,8 @@ class ProducerMetadata(Metadata):
         return denial is not None and not denial.is_proven
 
     def _with_doubtful_topics(self, before: MetadataCache, after: MetadataCache) -> MetadataCache:
-        kept = [
-            topic
-            for topic, denial in self._denials.items()
-            if not denial.is_proven and topic in before.topics and topic not in after.topics
-        ]
+        doubtful = filter(self.is_topic_in_doubt, self._denials)
+        kept = [topic for topic in doubtful if topic in before.topics and topic not in after.topics]
         return after.with_tables_of(before, kept) if kept else after
 
     def _wall_ms(self) -> int | None:

@@ -64,8 +64,7 @@ class RefreshSchedule:
 
     def time_to_next_update(self, now_ms: int) -> int:
         """Milliseconds until a request is due; 0 when it is due now (META-01)."""
-        requested = self.need_full_update or self.need_partial_update
-        expires_ms = 0 if requested else self.time_to_expire(now_ms)
+        expires_ms = 0 if self.update_requested else self.time_to_expire(now_ms)
         if expires_ms >= self._backoff.max_ms:
             self.expires_at_ms = now_ms + expires_ms
             return expires_ms  # no backoff is longer: the usual case

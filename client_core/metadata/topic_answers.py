@@ -43,11 +43,7 @@ class MetadataErrors:
         next waiter, maybe hours later.
         """
         self.fatal = None
-        self._replace_recoverable(unauthorized, invalid)
-
-    def _replace_recoverable(self, unauthorized: frozenset[str], invalid: frozenset[str]) -> None:
-        self._unauthorized_topics = unauthorized
-        self._invalid_topics = invalid
+        self._unauthorized_topics, self._invalid_topics = unauthorized, invalid
 
     def take_fatal(self) -> KafkaError | None:
         """Returns and clears the fatal error."""
@@ -56,13 +52,12 @@ class MetadataErrors:
 
     def take(self, topic: str | None = None) -> KafkaError | None:
         """Returns the most severe error, of one topic if given. Clears all errors, of every topic."""
-        unauthorized, invalid = self._unauthorized_topics, self._invalid_topics
-        self._replace_recoverable(frozenset(), frozenset())
-        if topic is not None:
-            unauthorized, invalid = unauthorized & {topic}, invalid & {topic}
-        fatal = self.take_fatal()
+        fatal, unauthorized, invalid = self.fatal, self._unauthorized_topics, self._invalid_topics
+        self.answered(frozenset(), frozenset())
         if fatal is not None:
             return fatal
+        if topic is not None:
+            unauthorized, invalid = unauthorized & {topic}, invalid & {topic}
         if unauthorized:
             return TopicAuthorizationError(f"Not authorized to access topics: {_listed(unauthorized)}")
         return InvalidTopicError(f"Invalid topics: {_listed(invalid)}") if invalid else None
@@ -95,20 +90,20 @@ def sort_answers(
     known_ids: Mapping[str, UUID],
     last_seen: LastSeenEpochs,
     schedule: RefreshSchedule,
-    retain: Callable[[str, bool, int], bool],
+    retain: Callable[[str, int], bool],
     is_settled: Callable[[str], bool],
     now_ms: int,
 ) -> TopicAnswers:
     """Sorts a response's topics, comparing them with the known ones.
 
-    `retain(name, is_internal, now_ms)` returns whether to keep a topic, `is_settled(name)` whether its error
+    `retain(name, now_ms)` returns whether to keep a topic, `is_settled(name)` whether its error
     needs no early refresh. Most topics have unchanged bytes, which need few further checks.
     """
     answers = TopicAnswers()
     tables = answers.tables
     for topic in response.topics:
         name = topic.name
-        if not retain(name, topic.is_internal, now_ms):
+        if not retain(name, now_ms):
             _keep_id(topic, answers)
             continue
         if topic.is_internal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.describe_configs_request import (
@@ -61,20 +61,12 @@ class DescribedTopics:
 class TopicConfigsRequestBuilder:
     """Requests all configs of some topics; implements `protocol.request.RequestBuilder`."""
 
+    api: ClassVar[ApiKey] = ApiKey.DESCRIBE_CONFIGS
+    oldest_allowed_version: ClassVar[int] = ApiKey.DESCRIBE_CONFIGS.min_version
+    latest_allowed_version: ClassVar[int] = ApiKey.DESCRIBE_CONFIGS.max_version
+
     def __init__(self, topics: Sequence[str]) -> None:
         self.topics: Final = tuple(topics)
-
-    @property
-    def api(self) -> ApiKey:
-        return ApiKey.DESCRIBE_CONFIGS
-
-    @property
-    def oldest_allowed_version(self) -> int:
-        return ApiKey.DESCRIBE_CONFIGS.min_version
-
-    @property
-    def latest_allowed_version(self) -> int:
-        return ApiKey.DESCRIBE_CONFIGS.max_version
 
     def encode(self, version: int) -> bytes:
         resources = tuple(DescribeConfigsResource(_TOPIC, topic, None) for topic in self.topics)

@@ -248,7 +248,7 @@ def _as_int(column: bytes) -> int:
 
 
 def _classic_stride(buf: bytes, first: int, count: int, layout: TopicLayout) -> int | None:
-    """Returns the same for versions with four-byte lengths; proves only equal lengths."""
+    """Like flexible_stride, for versions with four-byte lengths; proves only equal lengths."""
     lengths_at = []
     at = first + layout.head_bytes
     for _ in range(layout.replica_lists):
@@ -394,8 +394,8 @@ def differing_leaders(
 ) -> bytes | None:
     """Returns a byte for each partition, not 0 if its leader or epoch differs; None if none differs.
 
-    A failed broker costs most here. The eight bytes are compared column by column in C, quickly enough for
-    other threads. Both layouts must have a stride and the same numbers.
+    When a broker fails, this takes most of the time. The eight bytes are compared column by column in C, so
+    that other threads wait only briefly. Both layouts must have a stride and the same numbers.
     """
     differs = 0
     first, was_first = located.offsets[0] + _LEADER_AT, was.offsets[0] + _LEADER_AT

@@ -157,7 +157,7 @@ def _all(count: int, stride: int) -> LocatedPartitions:
 def _compare_all(
     pairs: Sequence[tuple[TopicTable, TopicTable]], stride: int, differences: dict[str, TopicDifference]
 ) -> None:
-    """Compares the leadership in tables with that in their successors, which lie alike, by columns."""
+    """Compares the leaders of tables with those of their successors of the same layout, by columns."""
     if not pairs:
         return
     before = b"".join([_partitions(known) for known, _ in pairs])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from client_core.protocol.schema import DefinitionError
+from client_core.protocol.schema import DefinitionError, snake_case
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -119,7 +119,8 @@ def layout_name(run: Sequence[FieldDefinition]) -> str:
 
 def min_element_bytes(field: FieldDefinition, message: MessageDefinition) -> int:
     """Returns the minimum bytes of an array's element in any version, which limit the array's length."""
-    return min(_element_bytes(field, message, version) for version in _range(field.versions))
+    versions = range(field.versions.first, field.versions.last + 1)
+    return min(_element_bytes(field, message, version) for version in versions)
 
 
 def _element_bytes(field: FieldDefinition, message: MessageDefinition, version: int) -> int:
@@ -144,10 +145,6 @@ def _struct_bytes(struct: StructDefinition, message: MessageDefinition, version:
     return size
 
 
-def _range(versions: Versions) -> range:
-    return range(versions.first, versions.last + 1)
-
-
 def indented(lines: Sequence[str]) -> list[str]:
     return [f"{INDENT}{line}" if line else line for line in lines]
 
@@ -162,11 +159,7 @@ def wrapped(head: str, arguments: Sequence[str], tail: str = ")", *, depth: int 
 
 def function_name(verb: str, struct: StructDefinition) -> str:
     """Returns a name such as `_read_metadata_response_topic`."""
-    return f"_{verb}_{snake(struct.name)}"
-
-
-def snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    return f"_{verb}_{snake_case(struct.name)}"
 
 
 def takes_version(lines: Sequence[str]) -> bool:

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from client_core.protocol.api_keys import API_KEYS
 from client_core.protocol.error_class_code import broker_errors_text
 from client_core.protocol.message_code import module_text
 from client_core.protocol.schema import read_definitions, snake_case
@@ -23,18 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 KAFKA_VERSION: Final = "4.3.1"
-APIS: Final = (
-    "Produce",
-    "ListOffsets",
-    "Metadata",
-    "SaslHandshake",
-    "ApiVersions",
-    "CreateTopics",
-    "InitProducerId",
-    "DescribeConfigs",
-    "SaslAuthenticate",
-    "DescribeCluster",
-)
 _PROJECT: Final = Path(__file__).resolve().parents[2]
 _MESSAGES: Final = Path(__file__).resolve().parent / "messages"
 _BROKER_ERRORS: Final = _PROJECT / "client_core" / "broker_errors.py"
@@ -49,7 +38,7 @@ def find_jar(project: Path = _PROJECT) -> Path | None:
 
 def generated_files(jar: Path) -> dict[str, str]:
     """Returns the text of every module by file name."""
-    definitions = [definition for api in APIS for definition in read_definitions(jar, api)]
+    definitions = [definition for api in API_KEYS for definition in read_definitions(jar, api.name)]
     return {
         f"{snake_case(definition.name)}.py": module_text(definition, KAFKA_VERSION)
         for definition in definitions

@@ -176,15 +176,14 @@ class Reader:
 
     def array_length(self, min_element_bytes: int) -> int:
         """Returns the number of elements; never more than the bytes left can hold."""
-        count = self.nullable_array_length(min_element_bytes)
-        if count is None:
-            raise self.wrong("a null array where none is allowed")
+        count = self.passed_array_length(min_element_bytes)
+        self.count(count)
         return count
 
     def nullable_array_length(self, min_element_bytes: int) -> int | None:
         count = self._size()
         if count is not None:
-            self.ensure_left(count, min_element_bytes)
+            self._ensure_left(count, min_element_bytes)
             self.count(count)
         return count
 
@@ -193,10 +192,10 @@ class Reader:
         count = self._size()
         if count is None:
             raise self.wrong("a null array where none is allowed")
-        self.ensure_left(count, min_element_bytes)
+        self._ensure_left(count, min_element_bytes)
         return count
 
-    def ensure_left(self, count: int, min_element_bytes: int) -> None:
+    def _ensure_left(self, count: int, min_element_bytes: int) -> None:
         """Raises SchemaError if the bytes left can't hold `count` elements."""
         if count * min_element_bytes > self.remaining:
             raise self.wrong(f"an array of {count} elements, {self.remaining} bytes left")

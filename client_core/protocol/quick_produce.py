@@ -17,7 +17,7 @@ from client_core.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from client_core.protocol.primitives import ZERO_UUID
+from client_core.protocol.primitives import ZERO_UUID, unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,14 +68,8 @@ def encode_produce_request(
 
 @lru_cache(maxsize=1024)
 def _length(count: int) -> bytes:
-    """Returns a compact length: the count plus one, seven bits per byte, lowest first."""
-    value = count + 1
-    encoded = bytearray()
-    while value >= _ONE_BYTE:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    """Returns a compact length: the count plus one."""
+    return unsigned_varint(count + 1)
 
 
 def read_produce_response(body: bytes, version: int) -> ProduceResponse | None:

@@ -197,10 +197,9 @@ _RENAMED: Final = {"Index": "partition_index"}
 def _type(member: JsonObject, versions: Versions, flexible: Versions) -> FieldType:
     text = _text(member, "type")
     name = text.removeprefix("[]")
-    if "fields" in member:
-        struct = StructDefinition(name, versions, _fields(member, versions, flexible))
-        return FieldType(name, is_array=text != name, struct=struct)
-    return FieldType(name, is_array=text != name, struct=None)
+    has_fields = "fields" in member
+    struct = StructDefinition(name, versions, _fields(member, versions, flexible)) if has_fields else None
+    return FieldType(name, is_array=text != name, struct=struct)
 
 
 def snake_case(name: str) -> str:

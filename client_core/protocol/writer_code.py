@@ -17,10 +17,10 @@ from client_core.protocol.field_code import (
     method,
     negated,
     runs,
-    snake,
     takes_version,
     wrapped,
 )
+from client_core.protocol.schema import snake_case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ class WriterCode:
         if field.type.struct is None:
             element, statement = "element", f"{writer}.{method(field)}(element)"
         else:
-            element = snake(field.type.struct.name)
+            element = snake_case(field.type.struct.name)
             statement = self.call(field.type.struct, element, writer)
         elements = [
             f"{writer}.array_length(len({value}))",

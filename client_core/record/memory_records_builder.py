@@ -170,41 +170,7 @@ class MemoryRecordsBuilder:
             return 1.0
         return (len(self._built) - HEADER_SIZE) / self._payload_bytes
 
-    def has_room_for(
-        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
-    ) -> bool:
-        """Returns whether the record fits."""
-        if self.is_full:
-            return False
-        if not self.record_count:
-            return True
-        body = (
-            1
-            + size_of_varint(timestamp_ms - self._base_timestamp_ms)
-            + size_of_varint(self.record_count)
-            + size_of_content(key, value, headers)
-        )
-        return self.estimated_size_bytes + size_of_varint(body) + body <= self.write_limit_bytes
-
     # -- records -------------------------------------------------------------------------------------------
-
-    def append(
-        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: RecordHeaders = ()
-    ) -> None:
-        """Appends one record without a check for room: the caller calls has_room_for first."""
-        if self._closed_for_appends:
-            raise IllegalStateError(
-                "Tried to append a record, but MemoryRecordsBuilder is closed for record appends"
-            )
-        content = content_pieces(key, value, headers)
-        if timestamp_ms != self._last_timestamp_ms:
-            self._begin_timestamp(timestamp_ms, self.record_count)
-        offset_delta = encode_varint(self.record_count)
-        body = 1 + len(self._timestamp_delta) + len(offset_delta) + sum(map(len, content))
-        length = encode_varint(body)
-        self._pieces += (length, _ATTRIBUTES, self._timestamp_delta, offset_delta, *content)
-        self._payload_bytes += len(length) + body
-        self.record_count += 1
 
     def append_many(
         self,
@@ -233,11 +199,14 @@ class MemoryRecordsBuilder:
             raise
         return self.record_count - taken_before
 
-    def append_where_more_fits(self, record: Appendable, key_and_value_bytes: int, timestamp_ms: int) -> int:
-        """Appends a record with a value and no headers if more would fit after it; returns its bytes, or 0.
+    def append_where_more_fits(
+        self, record: Appendable, key_and_value_bytes: int, timestamp_ms: int
+    ) -> int | None:
+        """Appends a record with a value and no headers if more would fit after it; returns its bytes.
 
-        The bytes are the growth of `estimated_size_bytes`. A record close to the limit is refused here;
-        `append_many` then checks exactly. A test verifies that both append the same pieces.
+        They are the growth of `estimated_size_bytes`: 0 for a tiny record that packs well. A record close to
+        the limit is refused by None; `append_many` then checks exactly. A test verifies that both append the
+        same pieces.
         """
         before, factor = self._payload_bytes, self._estimation_factor
         most_added = key_and_value_bytes + _MOST_BESIDE_KEY_AND_VALUE
@@ -247,7 +216,7 @@ class MemoryRecordsBuilder:
         else:  # the batch's size is estimated; the record counts unpacked until it is in it (REC-05)
             is_near = (before + most_added) * factor >= limit or before * factor + most_added > limit
         if self._closed_for_appends or is_near:
-            return 0
+            return None
         count, key, value = self.record_count, record.key, record.value
         assert value is not None
         if timestamp_ms != self._last_timestamp_ms:

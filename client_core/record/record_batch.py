@@ -60,13 +60,8 @@ _SEQUENCES: Final = 1 << 31
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Returns the sequence number `by` records later; 0 follows 2147483647 (REC-04)."""
+    """Returns the sequence number `by` records later, earlier if negative; 0 follows 2147483647 (REC-04)."""
     return (sequence + by) % _SEQUENCES
-
-
-def decrement_sequence(sequence: int, by: int) -> int:
-    """Returns the sequence number `by` records earlier; 2147483647 precedes 0."""
-    return (sequence - by) % _SEQUENCES
 
 
 class Record(NamedTuple):
@@ -208,16 +203,9 @@ def decode_record_batch(data: bytes, offset: int = 0) -> RecordBatch:
         raise CorruptRecordError(
             f"Record is corrupt (stored crc = {stored_crc}, computed crc = {computed_crc})"
         )
-    (
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-    ) = CHECKED_HEAD.unpack_from(data, offset + CRC_SPAN_OFFSET)
+    checked_head = CHECKED_HEAD.unpack_from(data, offset + CRC_SPAN_OFFSET)
+    attributes, last_offset_delta, base_timestamp, max_timestamp, *producer, count = checked_head
+    producer_id, producer_epoch, base_sequence = map(_or_none, producer)
     if count < 0:
         raise CorruptRecordError(f"Found invalid record count {count} in magic v{magic} batch")
     return RecordBatch(
@@ -228,9 +216,9 @@ def decode_record_batch(data: bytes, offset: int = 0) -> RecordBatch:
         last_offset_delta=last_offset_delta,
         base_timestamp_ms=base_timestamp,
         max_timestamp_ms=max_timestamp,
-        producer_id=_or_none(producer_id),
-        producer_epoch=_or_none(producer_epoch),
-        base_sequence=_or_none(base_sequence),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
         record_count=count,
         size_bytes=size,
         payload=data[offset + HEADER_SIZE : offset + size],

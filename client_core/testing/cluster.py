@@ -8,10 +8,10 @@
         cluster.react_next(ApiKey.METADATA, HalfFrame(then_close=True))
         assert [r.value for r in cluster.records("orders")] == [b"..."]
 
-It implements ApiVersions, Metadata, Produce, InitProducerId, DescribeConfigs and, if a test demands it,
-SaslHandshake and SaslAuthenticate, one module each. `versions` lists their versions; other APIs end the
-connection. Unless a test changes it, replication is perfect and elections are immediate. In hostile mode
-every response may be wrong (hostile.py). It has no Fetch, groups, transactions or quotas.
+It implements ApiVersions, Metadata, Produce, InitProducerId, DescribeConfigs, ListOffsets and, if a test
+demands it, SaslHandshake and SaslAuthenticate. `versions` lists their versions; other APIs end the
+connection. Unless a test changes it, replication is perfect and elections are immediate. A test's Disturbance
+may make every response wrong (`disturb`). It has no Fetch, groups, transactions or quotas.
 
 Any thread may call everything; the brokers run on one loop in a thread of their own. Nothing here needs Java.
 Its responses follow a real 4.3.1 broker, and `tests/kafka` verifies the same against real ones.
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from client_core.testing.controller import TopicConfig
     from client_core.testing.metadata_cache import PartitionState, TopicMetadata
     from client_core.testing.partition_log import StoredBatch, StoredRecord
-    from client_core.testing.requests import Response
+    from client_core.testing.requests import Request, Response
     from client_core.testing.sasl import SaslDemand, SaslSession
 
 #: Name of the thread of all brokers of a cluster.
@@ -237,8 +237,8 @@ class FakeCluster:
         """Stops a broker and its connections. Without `elect` its failure stays unnoticed: it still leads."""
 
         def fails() -> None:
-            with self._changed:
-                self._state.controller.broker_failed(broker_id, elect=elect)
+            if elect:
+                self.notice_death(broker_id)
 
         # A client that asks as soon as its connection ends gets the new leader.
         self._running().run(self._brokers[broker_id].stop(fails))
@@ -501,19 +501,16 @@ class FakeCluster:
         with self._changed:
             versions = self._versions[broker_id]
             if api is ApiKey.API_VERSIONS:
-                self._note(
-                    SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, None)
-                )
+                self._note(broker_id, header, None)
                 reported, version = api_versions.answer(versions, payload, version, header.body_offset)
-                return Answer(
-                    reaction.encode(self._orders.changed(api, broker_id, reported), version), version
-                )
+                body = reaction.encode(self._orders.changed(api, broker_id, reported), version)
+                return Answer(body, version)
             low, high = versions.get(api.id, (0, -1))
             if not (low <= version <= high and api.min_version <= version <= api.max_version):
                 raise EndConnectionError
             requests.check_session(self._state, session, api)
             request = requests.decode(header, payload)
-            self._note(SeenRequest(broker_id, api, version, header.correlation_id, header.client_id, request))
+            self._note(broker_id, header, request)
             if not reaction.applies_request:
                 raise EndConnectionError
             answer = requests.answer(self._state, broker_id, request, version, session)
@@ -523,8 +520,9 @@ class FakeCluster:
             body = reaction.encode(answer, version)
             return Answer(body, version, is_last=requests.is_refusal(answer))
 
-    def _note(self, seen: SeenRequest) -> None:
-        self._seen.append(seen)
+    def _note(self, broker_id: int, header: RequestHeader, request: Request | None) -> None:
+        api, version, correlation_id, client_id, _ = header
+        self._seen.append(SeenRequest(broker_id, api, version, correlation_id, client_id, request))
         self._changed.notify_all()
 
     def _running(self) -> LoopThread:

@@ -81,7 +81,7 @@ class Controller:
     ) -> None:
         """Adds a broker: it receives all metadata, rejoins its ISRs, leads partitions without a leader.
 
-        `catches_up_first`: as a real one it is in no other ISR than it was in before, until `set_isr`.
+        `catches_up_first`: like a real broker, it joins no further ISR until `set_isr` adds it.
         """
         self._known[broker.id] = broker
         self._alive.add(broker.id)
@@ -99,10 +99,8 @@ class Controller:
         cache.update_cache(self._update(self._topics))
         self._report(changed)
 
-    def broker_failed(self, broker_id: int, *, elect: bool = True) -> None:
-        """Removes a broker from its ISRs and elects other leaders; without `elect` it does nothing."""
-        if not elect:
-            return
+    def broker_failed(self, broker_id: int) -> None:
+        """Removes a broker from its ISRs and elects other leaders."""
         self._alive.discard(broker_id)
         if self._controller_id == broker_id and self._alive:
             self._controller_id = min(self._alive)

@@ -101,6 +101,23 @@ class _ProducerState(NamedTuple):
     epoch: int
     batches: deque[StoredBatch]
 
+    def duplicate_of(self, batch: StoredBatch) -> StoredBatch | None:
+        if self.epoch != batch.producer_epoch:
+            return None
+        span = batch.base_sequence, batch.last_sequence
+        return next((b for b in self.batches if (b.base_sequence, b.last_sequence) == span), None)
+
+    def refuses(self, batch: StoredBatch) -> Errors | None:
+        """Returns why the producer's epoch or sequence is invalid; None when it is valid."""
+        assert batch.producer_epoch is not None
+        if batch.producer_epoch < self.epoch:
+            return Errors.INVALID_PRODUCER_EPOCH
+        expected: int | None = 0
+        if batch.producer_epoch == self.epoch:
+            last = self.batches[-1].last_sequence
+            expected = 0 if last is None else (last + 1) % _SEQUENCES
+        return None if batch.base_sequence == expected else Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+
 
 def read_batch(data: bytes | None) -> StoredBatch:
     """Decodes the bytes of exactly one batch. Otherwise raises BadBatchError with Kafka's code."""
@@ -110,21 +127,9 @@ def read_batch(data: bytes | None) -> StoredBatch:
         )
     if len(data) < _HEADER.size:
         raise BadBatchError(Errors.CORRUPT_MESSAGE, f"{len(data)} bytes are no batch")
-    (
-        _,
-        length,
-        _,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp_ms,
-        max_timestamp_ms,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-    ) = _HEADER.unpack_from(data)
+    header = _HEADER.unpack_from(data)
+    _, length, _, magic, crc, attributes, last_offset_delta = header[:7]
+    base_timestamp_ms, max_timestamp_ms, *producer, count = header[7:]
     if magic != _MAGIC:
         raise BadBatchError(Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"magic {magic}")
     end = _BEHIND_LENGTH + length
@@ -138,17 +143,9 @@ def read_batch(data: bytes | None) -> StoredBatch:
         )
     if count <= 0 or last_offset_delta != count - 1:
         raise BadBatchError(Errors.INVALID_RECORD, f"{count} records, last offset delta {last_offset_delta}")
-    has_producer = producer_id >= 0
+    producer_id, epoch, sequence = producer if producer[0] >= 0 else (None, None, None)
     return StoredBatch(
-        0,
-        attributes,
-        count,
-        base_timestamp_ms,
-        max_timestamp_ms,
-        producer_id if has_producer else None,
-        producer_epoch if has_producer else None,
-        base_sequence if has_producer else None,
-        data,
+        0, attributes, count, base_timestamp_ms, max_timestamp_ms, producer_id, epoch, sequence, data
     )
 
 
@@ -185,12 +182,13 @@ class PartitionLog:
             return Appended(
                 Errors.INVALID_TIMESTAMP, message=f"timestamp {batch.max_timestamp_ms} is in the future"
             )
-        if batch.producer_id is not None:
-            duplicate = self._duplicate_of(batch)
+        state = None if batch.producer_id is None else self._producers.get(batch.producer_id)
+        if state is not None:  # an unknown producer may begin at any sequence: its past may have been deleted
+            duplicate = state.duplicate_of(batch)
             if duplicate is not None:
                 # The broker returns the old batch's last timestamp as the append time.
                 return Appended(Errors.NONE, duplicate.base_offset, duplicate.max_timestamp_ms)
-            refused = self._refuses(batch)
+            refused = state.refuses(batch)
             if refused is not None:
                 return Appended(refused)
         stamp = _LOG_APPEND_TIME if config.log_append_time else 0
@@ -199,33 +197,6 @@ class PartitionLog:
             stored = stored._replace(max_timestamp_ms=wall_ms)
         self._store(stored)
         return Appended(Errors.NONE, stored.base_offset, wall_ms if config.log_append_time else None)
-
-    def _duplicate_of(self, batch: StoredBatch) -> StoredBatch | None:
-        state = self._producers.get(batch.producer_id if batch.producer_id is not None else -1)
-        if state is None or state.epoch != batch.producer_epoch:
-            return None
-        return next(
-            (
-                known
-                for known in state.batches
-                if (known.base_sequence, known.last_sequence) == (batch.base_sequence, batch.last_sequence)
-            ),
-            None,
-        )
-
-    def _refuses(self, batch: StoredBatch) -> Errors | None:
-        """Returns why the producer's epoch or sequence is invalid; None when it is valid."""
-        state = self._producers.get(batch.producer_id if batch.producer_id is not None else -1)
-        if state is None:
-            return None  # an unknown producer may begin at any sequence: its past may have been deleted
-        assert batch.producer_epoch is not None
-        if batch.producer_epoch < state.epoch:
-            return Errors.INVALID_PRODUCER_EPOCH
-        if batch.producer_epoch > state.epoch:
-            return None if batch.base_sequence == 0 else Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-        last = state.batches[-1].last_sequence
-        expected = 0 if last is None else (last + 1) % _SEQUENCES
-        return None if batch.base_sequence == expected else Errors.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def _store(self, batch: StoredBatch) -> None:
         self._keep(batch)

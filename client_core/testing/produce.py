@@ -19,6 +19,7 @@ from client_core.protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from client_core.testing.broker import EndConnectionError
 from client_core.testing.partition_log import Appended, BadBatchError, read_batch
 
 if TYPE_CHECKING:
@@ -64,19 +65,18 @@ class ProduceFault:
         return self.topic in {None, topic} and self.partition in {None, partition} and self.times_left > 0
 
 
-class FailedWithoutAcksError(Exception):
-    """Part of an acks=0 request was refused: the broker can only end the connection."""
-
-
 def answer(
     state: ClusterState, broker_id: int, request: ProduceRequest, version: int
 ) -> ProduceResponse | None:
-    """Returns broker `broker_id`'s response; None for acks=0. Raises FailedWithoutAcksError."""
+    """Returns broker `broker_id`'s response; None for acks=0.
+
+    Raises EndConnectionError for acks=0 with a refused batch: a broker can report that in no other way.
+    """
     topics = tuple(_topic(state, broker_id, topic, request.acks, version) for topic in request.topic_data)
     partitions = [partition for topic in topics for partition in topic.partition_responses]
     if request.acks == 0:
         if any(partition.error_code for partition in partitions):
-            raise FailedWithoutAcksError
+            raise EndConnectionError
         return None
     return ProduceResponse(topics, node_endpoints=_endpoints(state, broker_id, partitions))
 
@@ -109,7 +109,7 @@ def _partition(
         meanwhile()
     fault = state.take_produce_fault(topic, number) if topic is not None else None
     if fault is not None and not fault.is_appended:
-        appended = Appended(_row(fault.error_code), message=fault.message)
+        appended = Appended(Errors.of(fault.error_code), message=fault.message)
     else:
         appended = _append(state, broker_id, topic, data, acks, version)
     code = appended.error.code if fault is None else fault.error_code
@@ -127,11 +127,6 @@ def _partition(
         if known is not None and known.leader is not None and known.leader != broker_id:
             return response._replace(current_leader=LeaderIdAndEpoch(known.leader, known.leader_epoch))
     return response
-
-
-def _row(code: int) -> Errors:
-    """Returns the error, UNKNOWN_SERVER_ERROR for a code unknown to Kafka: tests send such, too."""
-    return Errors.of(code)
 
 
 def _append(
@@ -166,8 +161,7 @@ def _append(
     # At most all replicas can be required. Source: Partition.effectiveMinIsr.
     if acks == _ALL and len(known.isr) < min(config.min_insync_replicas, len(known.replicas)):
         return Appended(Errors.NOT_ENOUGH_REPLICAS)
-    log = state.log(topic, number)
-    return log.append(data.records, config, state.wall_ms())
+    return state.log(topic, number).append(data.records, config, state.wall_ms())
 
 
 def _endpoints(

@@ -51,9 +51,18 @@ Response = (
     | SaslHandshakeResponse
     | SaslAuthenticateResponse
 )
-#: ProducerIdsBlock.PRODUCER_ID_PRODUCER_IDS_IN_A_BLOCK_SIZE.
+_REQUESTS: Final[dict[ApiKey, type[Request]]] = {
+    ApiKey.METADATA: MetadataRequest,
+    ApiKey.PRODUCE: ProduceRequest,
+    ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest,
+    ApiKey.DESCRIBE_CONFIGS: DescribeConfigsRequest,
+    ApiKey.LIST_OFFSETS: ListOffsetsRequest,
+    ApiKey.SASL_HANDSHAKE: SaslHandshakeRequest,
+    ApiKey.SASL_AUTHENTICATE: SaslAuthenticateRequest,
+}
+#: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE.
 _PRODUCER_IDS_IN_A_BLOCK: Final = 1_000
-_SASL = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_SASL: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 class SeenRequest(NamedTuple):
@@ -69,21 +78,10 @@ class SeenRequest(NamedTuple):
 
 def decode(header: RequestHeader, payload: bytes) -> Request:
     """Returns the request's message. Raises EndConnectionError for an unsupported API."""
-    if header.api is ApiKey.METADATA:
-        return MetadataRequest.decode(payload, header.version, header.body_offset)
-    if header.api is ApiKey.PRODUCE:
-        return ProduceRequest.decode(payload, header.version, header.body_offset)
-    if header.api is ApiKey.INIT_PRODUCER_ID:
-        return InitProducerIdRequest.decode(payload, header.version, header.body_offset)
-    if header.api is ApiKey.DESCRIBE_CONFIGS:
-        return DescribeConfigsRequest.decode(payload, header.version, header.body_offset)
-    if header.api is ApiKey.LIST_OFFSETS:
-        return ListOffsetsRequest.decode(payload, header.version, header.body_offset)
-    if header.api is ApiKey.SASL_HANDSHAKE:
-        return SaslHandshakeRequest.decode(payload, header.version, header.body_offset)
-    if header.api is ApiKey.SASL_AUTHENTICATE:
-        return SaslAuthenticateRequest.decode(payload, header.version, header.body_offset)
-    raise EndConnectionError
+    message = _REQUESTS.get(header.api)
+    if message is None:
+        raise EndConnectionError
+    return message.decode(payload, header.version, header.body_offset)
 
 
 def check_session(state: ClusterState, session: SaslSession, api: ApiKey) -> None:
@@ -105,7 +103,7 @@ def is_refusal(response: Response) -> bool:
 def answer(
     state: ClusterState, broker_id: int, request: Request, version: int, session: SaslSession
 ) -> Response | None:
-    """Returns a broker's response; None without one. EndConnectionError where the broker disconnects."""
+    """Returns a broker's response; None without one. Raises EndConnectionError if the broker disconnects."""
     if isinstance(request, SaslHandshakeRequest):
         assert state.sasl is not None
         return sasl.handshake(session, state.sasl, request)
@@ -120,10 +118,7 @@ def answer(
         return describe_configs.answer(state, broker_id, request)
     if isinstance(request, ListOffsetsRequest):
         return list_offsets.answer(state, broker_id, request)
-    try:
-        return produce.answer(state, broker_id, request, version)
-    except produce.FailedWithoutAcksError as error:
-        raise EndConnectionError from error
+    return produce.answer(state, broker_id, request, version)
 
 
 def _init_producer_id(

@@ -158,7 +158,7 @@ class OAuthBearerServer:
 
     def evaluate(self, token: bytes) -> bytes:
         if self._is_refusing:
-            said = "a lone ^A" if token in (b"\x01",) else "something else than a lone ^A"
+            said = "a lone ^A" if token == b"\x01" else "something else than a lone ^A"
             raise Refused(f"{self.ERROR.decode()} ({said} came)")
         found = _BEARER.fullmatch(token.decode())
         if found is None:

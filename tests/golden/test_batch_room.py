@@ -10,13 +10,13 @@ from client_core.producer.results.producer_record import ProducerRecord
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 
 if TYPE_CHECKING:
-    from client_core.record.record_batch import RecordHeaders
     from tests.golden.conftest import Cases
 
 
-def _content(step: dict[str, Any]) -> tuple[bytes | None, bytes | None, RecordHeaders]:
+def _record(step: dict[str, Any]) -> ProducerRecord:
     key, value = (None if step[name] < 0 else bytes(step[name]) for name in ("key_len", "value_len"))
-    return key, value, (("h", b"123"),) if step["header_h_3_bytes"] else ()
+    headers = (("h", b"123"),) if step["header_h_3_bytes"] else ()
+    return ProducerRecord("t", value, key, timestamp_ms=step["timestamp"], headers=headers)
 
 
 @pytest.mark.golden("batch_room.json")
@@ -24,10 +24,8 @@ def test_a_batch_has_room_for_what_javas_has(cases: Cases) -> None:
     for case in cases:
         builder = MemoryRecordsBuilder(case["write_limit"])
         for step in case["steps"]:
-            content = _content(step)
-            assert builder.has_room_for(step["timestamp"], *content) == step["has_room"]
+            assert builder.append_many([_record(step)], (0,), 0, 0) == step["has_room"]
             if step["has_room"]:
-                builder.append(step["timestamp"], *content)
                 assert builder.estimated_size_bytes == step["estimated_size_after"]
                 assert builder.is_full == step["is_full_after"]
         assert builder.record_count == case["num_records"]
@@ -38,10 +36,7 @@ def test_a_batch_has_room_for_what_javas_has(cases: Cases) -> None:
 def test_append_many_takes_what_javas_has_room_for(cases: Cases) -> None:
     for case in cases:
         builder = MemoryRecordsBuilder(case["write_limit"])
-        records = []
-        for step in case["steps"]:
-            key, value, headers = _content(step)
-            records.append(ProducerRecord("t", value, key, timestamp_ms=step["timestamp"], headers=headers))
+        records = [_record(step) for step in case["steps"]]
         taken, refused = 0, 0
         while taken + refused < len(records):
             count = builder.append_many(records, range(len(records)), taken + refused, 0)

@@ -113,7 +113,7 @@ def test_a_batch_without_compression_is_javas_byte_for_byte(cases: Cases) -> Non
         at_once, one_by_one = builder_for(case), builder_for(case)
         assert at_once.append_many(records, range(len(records)), 0, 0) == len(records)
         for record in records:
-            one_by_one.append(record.timestamp_ms or 0, record.key, record.value, record.headers)
+            assert one_by_one.append_many([record], (0,), 0, 0) == 1
         assert at_once.build().hex() == case["batch"]
         assert one_by_one.build().hex() == case["batch"]
 

@@ -46,8 +46,7 @@ def test_kio_reads_the_batches_that_we_write(
     records: list[ProducerRecord], producer: tuple[int, int, int]
 ) -> None:
     builder = MemoryRecordsBuilder(write_limit_bytes=1 << 20)
-    for record in records:
-        builder.append(record.timestamp_ms or 0, record.key, record.value, record.headers)
+    assert builder.append_many(records, range(len(records)), 0, 0) == len(records)
     builder.set_producer_state(*producer)
     written = builder.build()
 

@@ -29,7 +29,7 @@ class HoldingSome(Metadata):
         self.held = None if held is None else set(held)
         self._is_partial_supported = is_partial_supported
 
-    def retain_topic(self, topic: str, is_internal: bool, now_ms: int) -> bool:
+    def retain_topic(self, topic: str, now_ms: int) -> bool:
         return self.held is None or topic in self.held
 
     def _new_partial_request(self, is_enough: bool) -> MetadataRequestBuilder | None:

@@ -190,7 +190,7 @@ def _read(metadata: Metadata, topics: Mapping[str, int]) -> MetadataResponse:
 
 def test_a_request_without_topics_to_hold_is_for_all(metadata: Metadata) -> None:
     asked = metadata.new_metadata_request_and_version(0)
-    assert asked.builder.is_all_topics
+    assert asked.builder.topics is None
     assert (asked.request_version, asked.is_partial, asked.reason) == (0, False, "initial")
 
 

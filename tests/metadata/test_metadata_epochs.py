@@ -9,6 +9,7 @@ import pytest
 from client_core.errors import IllegalArgumentError
 from client_core.metadata.leader_epochs import LastSeenEpochs
 from client_core.metadata.metadata import LeaderAndEpoch, Metadata
+from client_core.metadata.topic_layout import layout_of
 from tests.metadata.metadata_builders import CONFIG, TP, answer, info
 from tests.metadata.strategies import VERSIONS
 from tests.metadata.test_refresh_schedule import Unjittered
@@ -32,7 +33,7 @@ def test_ignore_leader_epoch_in_older_metadata_response(metadata: Metadata) -> N
     described = [topic("topic", [partition(0, leader=5, epoch=10, replicas=(1, 2, 3))])]
     for version in VERSIONS:
         response = read((), described, version=version, known_topics=metadata.cache.topics)
-        assert response.has_reliable_leader_epochs == (version >= 9)
+        assert layout_of(version).has_reliable_epochs == (version >= 9)
         metadata.update(metadata.request_version, response, False, 100)
         found = metadata.partition_metadata_if_current(TP)
         assert found is not None

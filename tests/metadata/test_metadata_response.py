@@ -175,9 +175,10 @@ def test_a_version_that_is_not_spoken_is_refused() -> None:
 
 @pytest.mark.behaviour("META-11")
 def test_epochs_of_versions_below_9_are_not_relied_on() -> None:
-    described = [topic("t", [partition(0, epoch=10)])]
-    assert not read(1, described, version=8).has_reliable_leader_epochs
-    assert read(1, described, version=9).has_reliable_leader_epochs
+    for version, epoch in ((8, None), (9, 10)):
+        (table,) = read(1, [topic("t", [partition(0, epoch=10)])], version=version).topics
+        assert isinstance(table, TopicTable)
+        assert table.leader_epoch(0) == epoch
 
 
 def test_the_controller_is_a_broker_or_nobody() -> None:

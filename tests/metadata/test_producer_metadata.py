@@ -305,8 +305,8 @@ def test_topics_that_are_not_held_are_not_kept(metadata: ProducerMetadata) -> No
     metadata.add("t", 0)
     answer(metadata, ["t", "stray"])
     assert set(metadata.cache.topics) == {"t"}
-    assert metadata.retain_topic("t", False, 0)
-    assert not metadata.retain_topic("stray", False, 0)
+    assert metadata.retain_topic("t", 0)
+    assert not metadata.retain_topic("stray", 0)
 
 
 def test_a_missing_topic_can_be_discarded(metadata: ProducerMetadata) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from client_core.errors import SchemaError
-from client_core.metadata.topic_listing import ListedTopic, TopicListing, TopicListingRequestBuilder
+from client_core.metadata.metadata_response import ListedTopic
+from client_core.metadata.topic_listing import TopicListing, TopicListingRequestBuilder
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.metadata_request import MetadataRequest
 from client_core.protocol.request import RequestBuilder, throttle_time_ms

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.backoff import ExponentialBackoff
 from client_core.error_codes import Errors
 from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.sender.transaction_manager import TransactionManager
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.sender_rig import ORDERS_0, SenderRig, produced
@@ -132,8 +133,7 @@ def drain(
 ) -> ProducerBatch:
     """A batch with its sequence, as the accumulator's drain gives it."""
     builder = MemoryRecordsBuilder(10_000)
-    for _ in range(records):
-        builder.append(0, None, b"v", ())
+    builder.append_many([ProducerRecord("t", b"v")] * records, range(records), 0, 0)
     batch = ProducerBatch(topic_partition, builder, 0)
     to.assign_sequence(batch)
     return batch

@@ -16,9 +16,10 @@ from client_core.errors import IllegalStateError, KafkaError, TimeoutError, Unkn
 from client_core.events import NO_EVENTS, EventSink, MetadataRefreshed
 from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
 from client_core.metadata.metadata_changes import changes_between
+from client_core.metadata.metadata_response import ListedTopic
 from client_core.metadata.topic_answers import TopicAnswers
 from client_core.metadata.topic_configs import TopicConfig
-from client_core.metadata.topic_listing import ListedTopic, TopicListing
+from client_core.metadata.topic_listing import TopicListing
 from client_core.metadata.topic_table import TopicTable
 from client_core.producer.accumulator.backlog import Backlog
 from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata

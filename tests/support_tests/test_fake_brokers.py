@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from client_core.error_codes import Errors
-from client_core.testing import StoredRecord, TopicConfig
+from client_core.testing import FakeCluster, StoredRecord, TopicConfig
 from client_core.testing.controller import Controller, is_legal_name
 from client_core.testing.metadata_cache import (
     LEADER_DURING_DELETE,
@@ -163,10 +163,10 @@ def test_the_last_replica_in_sync_stays_so_and_leads_again_when_it_is_back() -> 
 
 
 def test_an_unnoticed_failure_changes_nothing() -> None:
-    cluster = Cluster()
-    cluster.controller.create_topic("t", assignment=[[1, 2]])
-    cluster.controller.broker_failed(1, elect=False)
-    assert cluster.partition(2) == PartitionState(1, 0, (1, 2), (1, 2), 1)
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("t", assignment=[[1, 2]])
+        cluster.kill(1, elect=False)
+        assert cluster.partition("t", 0) == PartitionState(1, 0, (1, 2), (1, 2), 1)
 
 
 def test_a_broker_that_comes_back_receives_every_change() -> None:

@@ -162,11 +162,11 @@ class ProducerBatch:
 
     def append_one(
         self, record: ProducerRecord, key_and_value_bytes: int, owner: RecordOwner, wall_ms: int
-    ) -> int:
-        """Appends the owner's only record if more would fit after it; returns its bytes, or 0."""
+    ) -> int | None:
+        """Appends the owner's only record if more would fit after it; returns its bytes, or None."""
         builder = self._builder
         taken_bytes = builder.append_where_more_fits(record, key_and_value_bytes, wall_ms)
-        if taken_bytes:
+        if taken_bytes is not None:
             self.record_count += 1
             self._spans.append((owner, ONLY_RECORD, builder.record_count - 1))
         return taken_bytes

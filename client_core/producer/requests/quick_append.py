@@ -101,7 +101,7 @@ class QuickAppend:
                 return False
             batch = queue.batches[-1]
             taken_bytes = batch.append_one(record, size_bytes, owner, wall_ms)
-            if not taken_bytes:
+            if taken_bytes is None:
                 return False
             if sticky is None:
                 batch.keyless_only = False

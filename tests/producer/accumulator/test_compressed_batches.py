@@ -13,6 +13,7 @@ import pytest
 
 from client_core import Errors, UnsupportedCompressionTypeError, Written
 from client_core.events import BatchSent, BatchSplit, NodeDisconnected, ProduceFinished
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.sender.wiring import accumulator_config
 from client_core.producer.settings.config import ProducerConfig
 from client_core.protocol.api_keys import ApiKey
@@ -433,6 +434,20 @@ def test_a_producer_packs_as_its_setting_says(compression: Compression) -> None:
         assert {batch.codec for batch in cluster.batches("orders")} == {compression.codec.id}
         assert stored(cluster, "orders") == values(500)
         assert sum(len(batch.data) for batch in cluster.batches("orders")) < 0.6 * sum(map(len, values(500)))
+
+
+@packing_codecs
+def test_records_too_small_to_raise_the_estimate_of_a_batch_are_sent_once(compression: Compression) -> None:
+    codec = compression.codec
+    settings: dict[str, str | int] = {"compression.type": codec.config_name, "linger.ms": 100}
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        with live_producer(cluster.bootstrap_servers, settings) as producer:
+            producer.send(ProducerRecord("orders", b"")).result(30)
+            producer._accumulator._ratios.set_estimation("orders", codec, 0.1)
+            sent = [producer.send(ProducerRecord("orders", b"")) for _ in range(50)]
+            assert [future.result(30).offset for future in sent] == list(range(1, 51))
+        assert stored(cluster, "orders") == [b""] * 51
 
 
 @pytest.mark.behaviour("ACC-14", "SND-09")

@@ -148,12 +148,9 @@ def test_a_record_larger_than_a_batch_has_one_for_itself_and_its_memory() -> Non
 @pytest.mark.java("RecordAccumulatorTest.HasRoomForAllowsOversizedFirstRecordButRejectsSubsequentRecords")
 def test_the_first_record_always_fits_and_none_behind_one_that_is_too_large() -> None:
     builder = MemoryRecordsBuilder(1024)
-    large = bytes(4 * 1024)
-    assert builder.has_room_for(WALL_MS, b"key", large)
-    builder.append(WALL_MS, b"key", large)
+    records = [ProducerRecord("t", bytes(size), b"key") for size in (4 * 1024, 4 * 1024, 100)]
+    assert [builder.append_many(records, (index,), 0, WALL_MS) for index in range(3)] == [1, 0, 0]
     assert builder.record_count == 1
-    assert not builder.has_room_for(WALL_MS, b"key", large)
-    assert not builder.has_room_for(WALL_MS, b"key", bytes(100))
 
 
 def test_appending_goes_as_far_as_there_is_memory_and_says_what_is_lacking() -> None:

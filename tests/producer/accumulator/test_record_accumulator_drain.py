@@ -14,6 +14,7 @@ from client_core.errors import IllegalStateError
 from client_core.producer.accumulator.batch_drain import DrainOrder
 from client_core.producer.accumulator.partition_sequences import PartitionSequences, is_later
 from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import HEADER_SIZE, decode_record_batch
 from tests.golden.adapters_producer import Leaders, cluster_of
@@ -351,8 +352,7 @@ LAST = 2**31 - 1
 
 def sequenced(base_sequence: int, *, epoch: int = 0, records: int = 1, producer_id: int = 1) -> ProducerBatch:
     builder = MemoryRecordsBuilder(10_000)
-    for _ in range(records):
-        builder.append(0, None, b"v", ())
+    builder.append_many([ProducerRecord("t", b"v")] * records, range(records), 0, 0)
     made = ProducerBatch(ORDERS_0, builder, 0)
     made.set_producer_state(producer_id, epoch, base_sequence)
     return made

@@ -11,6 +11,7 @@ from client_core.cluster import Node, TopicPartition
 from client_core.error_codes import Errors
 from client_core.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from client_core.metadata.leader_epochs import LeaderIdAndEpoch
+from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.sender.produce_request import (
     PartitionRecords,
     PartitionResponse,
@@ -39,7 +40,7 @@ VERSIONS: Final = range(3, 14)
 
 def records(value: bytes = b"value", codec: str = "none") -> bytes:
     made = MemoryRecordsBuilder(1024, compression=compression_of(codec))
-    made.append(10, None, value)
+    made.append_many([ProducerRecord("t", value)], (0,), 0, 10)
     return made.build()
 
 
