@@ -27,6 +27,7 @@ _THROTTLES_FROM: Final[Mapping[ApiKey, int]] = {
     ApiKey.METADATA: 6,
     ApiKey.API_VERSIONS: 2,
     ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.CREATE_TOPICS: 3,
     ApiKey.DESCRIBE_CONFIGS: 2,
 }
 

@@ -28,9 +28,11 @@ class ApiKey:
     METADATA: ClassVar[ApiKey]
     SASL_HANDSHAKE: ClassVar[ApiKey]
     API_VERSIONS: ClassVar[ApiKey]
+    CREATE_TOPICS: ClassVar[ApiKey]
     INIT_PRODUCER_ID: ClassVar[ApiKey]
     DESCRIBE_CONFIGS: ClassVar[ApiKey]
     SASL_AUTHENTICATE: ClassVar[ApiKey]
+    DESCRIBE_CLUSTER: ClassVar[ApiKey]
 
     @staticmethod
     def of(api_id: int) -> ApiKey | None:
@@ -60,10 +62,12 @@ ApiKey.LIST_OFFSETS = ApiKey(2, "ListOffsets", 1, 11, flexible_from=6)
 ApiKey.METADATA = ApiKey(3, "Metadata", 0, 13, flexible_from=9)
 ApiKey.SASL_HANDSHAKE = ApiKey(17, "SaslHandshake", 0, 1, flexible_from=None)
 ApiKey.API_VERSIONS = ApiKey(18, "ApiVersions", 0, 4, flexible_from=3)
+ApiKey.CREATE_TOPICS = ApiKey(19, "CreateTopics", 2, 7, flexible_from=5)
 # Version 6 is marked unstable in 4.3: its brokers advertise 0-5 and close the connection on it.
 ApiKey.INIT_PRODUCER_ID = ApiKey(22, "InitProducerId", 0, 5, flexible_from=2)
 ApiKey.DESCRIBE_CONFIGS = ApiKey(32, "DescribeConfigs", 1, 4, flexible_from=4)
 ApiKey.SASL_AUTHENTICATE = ApiKey(36, "SaslAuthenticate", 0, 2, flexible_from=2)
+ApiKey.DESCRIBE_CLUSTER = ApiKey(60, "DescribeCluster", 0, 2, flexible_from=0)
 
 #: Every supported API, by number.
 API_KEYS: Final = tuple(api for api in vars(ApiKey).values() if isinstance(api, ApiKey))

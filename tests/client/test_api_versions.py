@@ -129,17 +129,17 @@ def test_versions_are_described_in_the_order_of_their_numbers() -> None:
             10_000: VersionRange(0, 1),
             ApiKey.METADATA.id: VersionRange(0, 20),
             ApiKey.PRODUCE.id: VersionRange(10_000, 10_001),
-            ApiKey.LIST_OFFSETS.id: VersionRange(0, 0),
+            ApiKey.CREATE_TOPICS.id: VersionRange(0, 1),
             ApiKey.API_VERSIONS.id: VersionRange(3, 3),
         }
     )
     assert str(versions) == (
-        "(Produce(0): 10000 to 10001 [unusable: node too new], ListOffsets(2): 0 [unusable: node too old],"
+        "(Produce(0): 10000 to 10001 [unusable: node too new], ListOffsets(2): UNSUPPORTED,"
         " Metadata(3): 0 to 20 [usable: 13],"
         " SaslHandshake(17): UNSUPPORTED, ApiVersions(18): 3 [usable: 3],"
-        " InitProducerId(22): UNSUPPORTED,"
+        " CreateTopics(19): 0 to 1 [unusable: node too old], InitProducerId(22): UNSUPPORTED,"
         " DescribeConfigs(32): UNSUPPORTED, SaslAuthenticate(36): UNSUPPORTED,"
-        " UNKNOWN(10000): 0 to 1)"
+        " DescribeCluster(60): UNSUPPORTED, UNKNOWN(10000): 0 to 1)"
     )
 
 
@@ -196,8 +196,8 @@ def test_after_a_real_brokers_refusal_the_next_version_is_the_one_java_asks_with
 @pytest.mark.behaviour("NET-12")
 def test_the_client_holds_back_from_kip_219_on_and_never_for_the_others() -> None:
     first = {ApiKey.PRODUCE: 6, ApiKey.METADATA: 6, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1}
-    first |= {ApiKey.DESCRIBE_CONFIGS: 2}
+    first |= {ApiKey.CREATE_TOPICS: 3, ApiKey.DESCRIBE_CONFIGS: 2}
     assert {api for api, version in first.items() if client_throttles(api, version - 1)} == set()
     assert {api for api, version in first.items() if client_throttles(api, version)} == set(first)
-    assert not client_throttles(ApiKey.LIST_OFFSETS, 2)
+    assert not client_throttles(ApiKey.DESCRIBE_CLUSTER, 2)
     assert not client_throttles(ApiKey.SASL_AUTHENTICATE, 2)

@@ -5,7 +5,8 @@
     survived_over_sockets     the same on real sockets, with SASL in turn
 
 An answer is a message of its schema, or what the fake cluster says where it plays the API; the lies are those
-of `tests/support/fake_cluster/hostile.py`.
+of `tests/support/fake_cluster/hostile.py`. CreateTopics and DescribeCluster have messages and no caller in
+the client: no broker is ever asked, so theirs are spoilt and read, and no producer meets them.
 """
 
 from __future__ import annotations
