@@ -209,6 +209,8 @@ _CASES: Final[Mapping[str, Callable[[Rig, str, Sidecar], None]]] = {
 
 def test_the_pages_look_ups_name_the_new_leader_after_a_stop(rig: Rig, shared: SharedSidecar) -> None:
     """Both commands of "Which broker leads", with the first one's leader stopped in between."""
+    if shutil.which("curl") is None:
+        install("curl")
     sidecar = shared.running()
     commands = re.findall(r"^curl -s '(\S+/leader\?\S+)'$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     first, second = (

@@ -8,6 +8,7 @@ size does not grow with the fleet.
 from __future__ import annotations
 
 import html
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pandas as pd
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.report.view import ClusterView
 
 
+_HOUR_S: Final = 3_600
 #: Cells up to this length are not wrapped.
 _SHORT = 24
 
@@ -60,9 +62,9 @@ def value_at(values: pd.Series, key: object) -> float | None:
 def hour_columns(view: ClusterView, hours: pd.Series) -> tuple[list[str], pd.Series]:
     """Returns the labels of time columns, and each row's column. A column is one hour or several."""
     first = view.since.floor("h")
-    total = -int((first - view.until) // pd.Timedelta(hours=1)) or 1
+    total = math.ceil((view.until - first).total_seconds() / _HOUR_S) or 1
     together_hours = -(-total // _MOST_HOURS)
-    columns = (((hours - first) / pd.Timedelta(hours=1)) // together_hours).astype(int)
+    columns = ((hours - first).dt.total_seconds() // (_HOUR_S * together_hours)).astype(int)
     starts = [first + pd.Timedelta(hours=n) for n in range(0, total, together_hours)]
     is_one_day = starts[0].date() == starts[-1].date()
     return [at.strftime("%H:%M" if is_one_day else "%d %H:%M") for at in starts], columns.clip(

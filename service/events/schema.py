@@ -6,6 +6,7 @@ fields, and treat a missing one as null. Called by docs/tables.py. Pure.
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any, Final
 
@@ -40,7 +41,9 @@ def _as_written(component: dict[str, Any]) -> dict[str, Any]:
         name: {key: value for key, value in property_.items() if key != "default"}
         for name, property_ in component["properties"].items()
     }
-    return {**component, "properties": properties, "required": list(properties)}
+    # Python 3.13 removes the indentation of docstrings, older versions keep it.
+    described = inspect.cleandoc(component["description"])
+    return {**component, "description": described, "properties": properties, "required": list(properties)}
 
 
 # -- Markdown ------------------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ def test_a_mutant_is_given_the_tests_that_may_see_it() -> None:
         )
         for case, (path, line, _) in _GIVEN.items()
     } == {case: expected for case, (_, _, expected) in _GIVEN.items()}
+    lines.close(force=True)  # its database; Python 3.13 warns about an open one
 
 
 def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:

@@ -358,6 +358,12 @@ def test_a_reason_becomes_a_sentence() -> None:
     assert error.message == "TLS handshake failed: something", "in OpenSSL's words"
 
 
+def test_after_a_handshake_nothing_means_that_the_peer_speaks_no_tls() -> None:
+    """OpenSSL 3.2 gives a damaged record the reason that it gives a peer without TLS."""
+    error = ssl_failures.stream_failure(ssl_error("RECORD_LAYER_FAILURE"), "broker")
+    assert error.message == "TLS failed: something (RECORD_LAYER_FAILURE)"
+
+
 @pytest.mark.behaviour("SSL-03")
 def test_a_certificate_that_fails_becomes_a_sentence() -> None:
     sentences = {

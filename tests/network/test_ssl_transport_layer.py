@@ -179,7 +179,7 @@ def test_a_tampered_record_ends_the_connection_and_sends_the_peer_an_alert() -> 
     assert transport.read(KIB) == b"good"
     pipe.send(b"tampered with")
     pipe.to_client[-1] ^= 1
-    with pytest.raises(DisconnectError, match=r"TLS failed: .*DECRYPTION_FAILED_OR_BAD_RECORD_MAC"):
+    with pytest.raises(DisconnectError, match=r"TLS failed: .*(BAD_RECORD_MAC|RECORD_LAYER_FAILURE)"):
         transport.read(KIB)
     transport.close()
     assert pipe.error is not None

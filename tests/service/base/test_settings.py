@@ -254,8 +254,9 @@ def test_a_wrong_line_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
         ("api_port = " + "{a=" * 900, r"not TOML"),  # nests deeply
         ("api_port = " + "9" * 5_000, r"not TOML"),  # more digits than Python reads
         ("api_port = 0x" + "f" * 5_000, r"api_port: "),  # more digits than Python writes
-        (f"[kafka]\n{dots}", "nested too deeply"),
-        (f"[kafka]\na = [{{{dots}}}]", "nested too deeply"),
+        # How deep Python can go depends on its version.
+        (f"[kafka]\n{dots}", "nested too deeply|a is not a setting of Kafka"),
+        (f"[kafka]\na = [{{{dots}}}]", "nested too deeply|a is not a setting of Kafka"),
         ("[kafka]\nretries = 0x" + "f" * 5_000, r"retries"),
         ("kafka = 1", r"kafka: must be a table"),
         ("[kafka]\nlingr.ms = 1", r"lingr\.ms"),
