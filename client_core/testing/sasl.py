@@ -156,11 +156,11 @@ class OAuthBearerServer:
         self.extensions: Mapping[str, str] = {}
         self.principal: str | None = None
 
-    def evaluate(self, token: bytes) -> bytes:
+    def evaluate(self, message: bytes) -> bytes:
         if self._is_refusing:
-            said = "a lone ^A" if token == b"\x01" else "something else than a lone ^A"
+            said = "a lone ^A" if message == b"\x01" else "something else than a lone ^A"
             raise Refused(f"{self.ERROR.decode()} ({said} came)")
-        found = _BEARER.fullmatch(token.decode())
+        found = _BEARER.fullmatch(message.decode())
         if found is None:
             raise Refused("Invalid OAUTHBEARER client first message")
         self.extensions = dict(pair.split("=", 1) for pair in found["pairs"].split("\x01") if pair)

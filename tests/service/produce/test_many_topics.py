@@ -222,10 +222,11 @@ def test_a_repeated_request_gets_the_first_answer_and_is_written_once(web: Nativ
     first = post_records(web, record("orders"), record("audit"), idempotency_key="k")
     again = post_records(web, record("orders"), record("audit"), idempotency_key="k")
     assert (again.text, again.headers["pilotfish-replayed"]) == (first.text, "true")
+    assert [result["topic"] for result in first.json()["results"]] == ["orders", "audit"]
     assert len(web.producer.submitted) == 2
-    assert post_records(web, record("orders"), idempotency_key="k").json()["type"] == (
-        "/problems/idempotency-key-reused"
-    )
+    other = post_records(web, record("orders"), idempotency_key="k").json()
+    assert other["type"] == "/problems/idempotency-key-reused"
+    assert "another request to /v1/records;" in other["detail"]
     # The key of one topic's request is another one.
     assert web.post(
         "/v1/topics/orders/records",

@@ -60,7 +60,7 @@ def post(web: NativeApp, body: bytes, query: str = "", path: str = PATH, **heade
 
 
 def lines(answer: httpx.Response) -> list[dict[str, Any]]:
-    assert answer.headers["content-type"] == NDJSON
+    assert (answer.headers["content-type"], answer.headers["cache-control"]) == (NDJSON, "no-store")
     return [json.loads(line) for line in answer.content.splitlines()]
 
 
