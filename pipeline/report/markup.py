@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import math
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pandas as pd
@@ -65,7 +66,8 @@ def hour_columns(view: ClusterView, hours: pd.Series) -> tuple[list[str], pd.Ser
     total = math.ceil((view.until - first).total_seconds() / _HOUR_S) or 1
     together_hours = -(-total // _MOST_HOURS)
     columns = ((hours - first).dt.total_seconds() // (_HOUR_S * together_hours)).astype(int)
-    starts = [first + pd.Timedelta(hours=n) for n in range(0, total, together_hours)]
+    begin = first.to_pydatetime()
+    starts = [begin + timedelta(hours=n) for n in range(0, total, together_hours)]
     is_one_day = starts[0].date() == starts[-1].date()
     return [at.strftime("%H:%M" if is_one_day else "%d %H:%M") for at in starts], columns.clip(
         0, len(starts) - 1
