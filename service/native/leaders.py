@@ -20,16 +20,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import UNSET, Raw, UnsetType
 
 from client_core import KafkaError, MetadataCache, partition_for_key
-from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
 from service.lookup.answers import leader_json
-from service.lookup.lookup_table import LookupTable
-from service.lookup.lookups import Lookups
 from service.native.schemas import LOOKUPS_BODY, MAX_LOOKUPS, LeadersAnswer, LookupQuery
-from service.observe.http_metrics import HttpMetrics, RouteCounters
-from service.produce.body_threads import BodyThreads, is_light
+from service.observe.http_metrics import RouteCounters
+from service.produce.body_threads import is_light
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import (
     BODY,
     ASGIApp,
@@ -44,7 +41,7 @@ from service.wire.asgi import (
     respond,
 )
 from service.wire.errors import Problem, ProblemError, error_item, problem_of, problem_of_body
-from service.wire.long_answers import Slices, joined
+from service.wire.long_answers import LongBody, joined
 from service.wire.media_type import check_media_type
 from service.wire.payload import DECODERS, Format
 from service.wire.responses import FRESH, of_long, with_etag
@@ -167,19 +164,10 @@ class ReadyLeaders:
     The body must have come with its head. What is passed on gets it again.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        table: LookupTable,
-        producer: Producer,
-        admission: AdmissionControl,
-        http: HttpMetrics,
-    ) -> None:
+    def __init__(self, app: ASGIApp, sidecar: Sidecar) -> None:
         self._app = app
-        self._table = table
-        self._producer = producer
-        self._admission = admission
-        self._http = http
+        self._producer, self._table = sidecar.producer, sidecar.table
+        self._admission, self._http = sidecar.admission, sidecar.http
         self._counters: dict[int, RouteCounters] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -223,10 +211,11 @@ class ReadyLeaders:
         if found is None:
             return None
         content = b'{"results":[%s]}' % b",".join(found)
-        freshness = self._table.freshness_since(
-            self._producer.cache.oldest_of(topics), self._producer.clock.now_ms()
+        cache = self._producer.cache
+        status, headers = with_etag(
+            scope, LongBody.of([content]), self._table.freshness(cache, cache.oldest_of(topics))
         )
-        return with_etag(scope, content, freshness)
+        return status, headers, content if status == 200 else b""
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
@@ -240,26 +229,13 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 class LeadersRoute:
-    """The handler. `body_timeout_ms` limits the wait for the body."""
+    """The handler."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        lookups: Lookups,
-        table: LookupTable,
-        admission: AdmissionControl,
-        body_threads: BodyThreads,
-        slices: Slices,
-        body_timeout_ms: int,
-    ) -> None:
-        self._producer = producer
-        self._lookups = lookups
-        self._table = table
-        self._admission = admission
-        self._body_threads = body_threads
-        self._slices = slices
-        self._body_timeout_ms = body_timeout_ms
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._producer, self._lookups, self._table = sidecar.producer, sidecar.lookups, sidecar.table
+        self._admission, self._body_threads = sidecar.admission, sidecar.body_threads
+        self._slices = sidecar.slices
+        self._body_timeout_ms = sidecar.config.max_block_ms
 
     def router(self) -> APIRouter:
         """Returns the route, with its OpenAPI description."""
@@ -285,10 +261,7 @@ class LeadersRoute:
         if sum([len(lookup.key or b"") for lookup in lookups]) > _LONG_KEYS_BYTES:
             pieces = await self._body_threads.do(partial(tuple, pieces))
         body = await self._slices.body(pieces)
-        self._table.find(b"/v1/cluster")
-        freshness = self._table.freshness_since(
-            cache.oldest_of({lookup.topic for lookup in lookups}), self._producer.clock.now_ms()
-        )
+        freshness = self._table.freshness(cache, cache.oldest_of({lookup.topic for lookup in lookups}))
         return of_long(request, body, freshness)
 
     async def _read_lookups(self, request: Request) -> list[LeaderLookup]:

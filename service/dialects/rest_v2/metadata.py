@@ -15,7 +15,6 @@ from fastapi import Request, Response
 
 from client_core import MetadataCache, TopicTable
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
 from service.dialects.rest_proxy import PartitionRefresh
 from service.dialects.rest_v2.answers import (
     brokers_body,
@@ -31,15 +30,12 @@ from service.dialects.rest_v2.error_codes import (
     partition_of_path,
 )
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
-from service.lookup.listing import Listing
-from service.lookup.lookup_table import Asked, Build, Built, Form, LookupTable, of_partition, short_topic
-from service.lookup.lookups import NO_DEMANDS, Lookups
-from service.lookup.offsets import OffsetsOfPartitions
-from service.lookup.topic_configs import ConfigsOfTopics
-from service.wire.asgi import HeaderPairs, header
+from service.lookup.lookup_table import Asked, Build, Built, Form, of_partition, short_topic
+from service.lookup.lookups import NO_DEMANDS
+from service.sidecar.sidecar import Sidecar
+from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, problem_of, refused
-from service.wire.freshness import freshness_headers, version_text
-from service.wire.long_answers import LongBody, Slices
+from service.wire.long_answers import LongBody
 from service.wire.reasons import UNKNOWN_PARTITION
 from service.wire.responses import of_json, of_long, of_prepared
 
@@ -49,30 +45,12 @@ _TYPE: Final = ANSWER_TYPE.encode()
 class MetadataV2:
     """The handlers of the routes."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        lookups: Lookups,
-        listing: Listing,
-        configs: ConfigsOfTopics,
-        offsets: OffsetsOfPartitions,
-        slices: Slices,
-        partition_refresh: PartitionRefresh,
-        table: LookupTable,
-        boot: str,
-    ) -> None:
-        self._producer = producer
-        self._clock = producer.clock
-        self._lookups = lookups
-        self._listing = listing
-        self._configs = configs
-        self._offsets = offsets
-        self._slices = slices
-        self._partition_refresh = partition_refresh
-        self._boot = boot
-        self._table = table
-        table.serve(_BUILDS, Form(_TYPE, accepts=_is_accepted))
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._producer, self._lookups, self._table = sidecar.producer, sidecar.lookups, sidecar.table
+        self._listing, self._configs, self._offsets = sidecar.listing, sidecar.configs, sidecar.offsets
+        self._slices = sidecar.slices
+        self._partition_refresh = PartitionRefresh(sidecar.lookups, sidecar.settings)
+        self._table.serve(_BUILDS, Form(_TYPE, accepts=_is_accepted))
 
     async def topics(self, request: Request) -> Response:
         """The names of all topics that the caller may read, without internal ones."""
@@ -84,9 +62,8 @@ class MetadataV2:
             name if not topics[name].is_internal and may_read(name) else None for name in await listed.names()
         )
         body = await self._slices.body(names_pieces(names))
-        return self._answer(
-            request, body, self._producer.cache, listed.refreshed_ms, listed.refreshed_wall_ms
-        )
+        freshness = self._table.freshness(self._producer.cache, listed.refreshed)
+        return of_long(request, body, freshness, _TYPE)
 
     async def topic(self, request: Request, name: str) -> Response:
         cache, topic = await self._know(request, name)
@@ -148,34 +125,16 @@ class MetadataV2:
         check_accept(header(request.scope, b"accept"))
         caller = caller_of(request.scope)
         caller.check_read(name)
-        problem = (await self._lookups.know([name], NO_DEMANDS, request.receive, caller)).get(name)
-        if problem is not None:
-            raise ProblemError(_of_look_up(problem))
-        cache = self._producer.cache
-        topic = cache.topics.get(name)
-        if topic is None:
-            raise ProblemError(_of_look_up(problem_of(self._lookups.missing(name, None))))
-        topic.use.touched = True
-        return cache, topic
+        try:
+            return await self._lookups.known(name, NO_DEMANDS, request.receive, caller)
+        except ProblemError as e:
+            raise ProblemError(_of_look_up(e.problem)) from e
 
     def _of_topic(
         self, request: Request, cache: MetadataCache, topic: TopicTable, body: LongBody
     ) -> Response:
-        return self._answer(
-            request, body, cache, cache.refreshed_ms(topic.name), cache.refreshed_wall_ms(topic.name)
-        )
-
-    def _answer(
-        self,
-        request: Request,
-        body: LongBody,
-        cache: MetadataCache,
-        refreshed_ms: int | None,
-        refreshed_wall_ms: int | None,
-    ) -> Response:
-        version = version_text(self._boot, cache.update_version).encode()
-        fresh: HeaderPairs = freshness_headers(version, refreshed_ms, refreshed_wall_ms, self._clock.now_ms())
-        return of_long(request, body, fresh, _TYPE)
+        freshness = self._table.freshness(cache, cache.refresh_time(topic.name))
+        return of_long(request, body, freshness, _TYPE)
 
 
 @lru_cache(maxsize=64)  # callers use a few

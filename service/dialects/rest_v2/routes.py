@@ -23,10 +23,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from client_core import ProducerRecord, RecordMetadata, Result
-from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
 from service.dialects.rest_v2.answers import acknowledged_body, offset_items, partial_body
 from service.dialects.rest_v2.error_codes import (
     PARTITION_NOT_FOUND,
@@ -48,13 +46,11 @@ from service.dialects.rest_v2.schemas import (
     TopicV2,
     errors,
 )
-from service.observe.http_metrics import HttpMetrics
-from service.produce.body_threads import BodyThreads
 from service.produce.produce_answers import in_common
-from service.produce.producing import Producing, RecordOutcome
+from service.produce.producing import RecordOutcome
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, refused
-from service.wire.json_parts import BodyLimits
 from service.wire.responses import FRESH, as_is
 from service.wire.schemas import NoQuery, check_query
 
@@ -71,23 +67,10 @@ _QUERIES: Final = (b"", b"async=false", _NO_OFFSETS)
 class ProduceV2:
     """The handler of both produce routes."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        producing: Producing,
-        admission: AdmissionControl,
-        limits: BodyLimits,
-        body_threads: BodyThreads,
-        metrics: HttpMetrics,
-    ) -> None:
-        self._producer = producer
-        self._producing = producing
-        self._clock = producer.clock
-        self._admission = admission
-        self._limits = limits
-        self._body_threads = body_threads
-        self._metrics = metrics
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._producer, self._producing, self._metrics = sidecar.producer, sidecar.producing, sidecar.http
+        self._admission, self._limits = sidecar.admission, sidecar.limits
+        self._body_threads = sidecar.body_threads
 
     async def post(self, topic: str, partition: str | None, request: Request) -> Response:
         """Serves one request; `partition` is the path's text, if any.
@@ -106,7 +89,7 @@ class ProduceV2:
     async def _produce(
         self, topic: str, partition: str | None, request: Request
     ) -> tuple[Sequence[ProducerRecord], Result]:
-        since_ms = self._clock.now_ms()
+        since_ms = self._producer.clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
         self._producing.check(topic, caller)
         of_path = None if partition is None else partition_of_path(partition)
