@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from client_core import forks
 from client_core.clock import FOREVER_MS
@@ -156,7 +156,7 @@ class IoThread:
         self._configs = configs
         self._offsets = offsets
         self._topic_refreshes = topic_refreshes
-        self._calls: Final[tuple[PendingCalls, ...]] = (lookups, configs, offsets, topic_refreshes)
+        self._calls: Final[tuple[PendingCalls[Any], ...]] = (lookups, configs, offsets, topic_refreshes)
         self._completions = completions
         self._clock = clock
         self._pause_after_failure = pause_after_failure
