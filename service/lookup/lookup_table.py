@@ -294,7 +294,7 @@ class LookupTable:
             return entry
         building = self._building.get(name)
         if building is None:
-            topic = self._topic(name.encode())
+            topic = self._cache.topics.get(name)
             if topic is None:
                 return None
             # Freshness is read now, because the task begins in a later turn.
@@ -449,9 +449,6 @@ class LookupTable:
                         return None
                     return Entry(route.template, built.body, built.topic, self._nodes, route.form)
         return None
-
-    def _topic(self, name: bytes) -> TopicTable | None:
-        return self._cache.topics.get(name.decode("ascii", "replace"))
 
 
 # -- the native answers --------------------------------------------------------------------------------------

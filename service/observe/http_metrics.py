@@ -28,7 +28,7 @@ from service.base.fast_metrics import (
     histogram_family,
     histograms,
 )
-from service.wire.asgi import ASGIApp, Message, Receive, Scope, Send, header
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus, header
 from service.wire.trace_context import trace_context
 
 #: The label of requests without a route, so that callers can't create series.
@@ -39,7 +39,6 @@ PRODUCE_OUTCOMES: Final = ("success", "partial", "error")
 
 #: Methods that have their own label; HTTP allows any word.
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
-
 
 #: The header that names a trace. Source: W3C Trace Context, section 3.2.
 TRACEPARENT: Final = b"traceparent"
@@ -191,21 +190,12 @@ class Observed:
             await self._app(scope, receive, send)
             return
         started = perf_counter()
-        status = 500
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        watched = WatchedStatus(scope, send)
         self._metrics.in_progress += 1
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, watched.send)
         finally:
             self._metrics.in_progress -= 1
             route = getattr(scope.get("route"), "path", OTHER)
-            traceparent = self._metrics.traceparent_of(scope)
-            self._metrics.route_counters(scope["method"], route, status).add(
-                perf_counter() - started, traceparent
-            )
+            counters = self._metrics.route_counters(scope["method"], route, watched.status or 500)
+            counters.add(perf_counter() - started, self._metrics.traceparent_of(scope))

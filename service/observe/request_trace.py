@@ -133,18 +133,6 @@ class Traces(Protocol):
         ...
 
 
-class CarriedTraces:
-    """Passes the caller's context on, and makes no spans."""
-
-    spans: Final = None
-
-    def around(self, app: ASGIApp, client_id: str, route_of: Callable[[Scope], str | None]) -> ASGIApp:
-        return _Carried(app)
-
-    def close(self, timeout_ms: int) -> None:
-        """Does nothing."""
-
-
 class NoTraces:
     """Ignores traces."""
 
@@ -155,6 +143,13 @@ class NoTraces:
 
     def close(self, timeout_ms: int) -> None:
         """Does nothing."""
+
+
+class CarriedTraces(NoTraces):
+    """Passes the caller's context on, and makes no spans."""
+
+    def around(self, app: ASGIApp, client_id: str, route_of: Callable[[Scope], str | None]) -> ASGIApp:
+        return _Carried(app)
 
 
 class _Carried:

@@ -246,10 +246,7 @@ def error_item(problem: Problem) -> dict[str, Any]:
 
 def problem_of_body(error: BodyError) -> Problem:
     """Returns the problem for a rejected body; nothing of it was written."""
-    detail = f"{error.place}: {error.message}" if error.place else error.message
-    return Problem(
-        status=error.status, detail=detail, place=error.place or WHOLE_BODY, written=Written.NO.value
-    )
+    return Problem(error.status, str(error), place=error.place or WHOLE_BODY, written=Written.NO.value)
 
 
 def refused(

@@ -111,7 +111,7 @@ class Prepared(Protocol):
 def of_prepared(request: Request, entry: Prepared) -> Response:
     """A prepared answer, or 304 if the caller has it."""
     if _holds(request.scope, entry.etag):
-        return _plain(304, entry.headers_304, b"")
+        return as_is(304, entry.headers_304, b"")
     return of_chunks(entry.headers, entry.chunks)
 
 
@@ -128,35 +128,31 @@ def with_etag(
 def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
     """A newly built answer, or 304."""
     status, headers = with_etag(request.scope, body, freshness, media_type)
-    return of_chunks(headers, body.chunks) if status == 200 else _plain(status, headers, b"")
+    return of_chunks(headers, body.chunks) if status == 200 else as_is(status, headers, b"")
 
 
 def of_chunks(headers: HeaderPairs, chunks: Sequence[bytes]) -> Response:
     """Returns a response in pieces with complete headers; a single piece is sent with its head."""
-    return _plain(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
+    return as_is(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
 
 
 def of_json(body: bytes, media_type: bytes = JSON) -> Response:
     """Returns an uncacheable JSON answer: no ETag, no age."""
-    return _plain(200, [*_head(media_type, len(body)), (b"cache-control", b"no-store")], body)
+    return as_is(200, [*_head(media_type, len(body)), (b"cache-control", b"no-store")], body)
 
 
 def of_refusal(refusal: Refusal, problem: Problem) -> Response:
     """Returns a problem in the caller's error format."""
     headers = [*_head(refusal.media_type, len(refusal.body)), *problem.all_headers(), *refusal.headers]
-    return _plain(refusal.status, headers, refusal.body)
-
-
-def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:
-    """Returns a response with complete headers."""
-    return _plain(status, headers, body)
+    return as_is(refusal.status, headers, refusal.body)
 
 
 def _head(media_type: bytes, length: int) -> HeaderPairs:
     return [(b"content-type", media_type), (b"content-length", b"%d" % length), *vary_of(length)]
 
 
-def _plain(status: int, headers: HeaderPairs, body: bytes) -> Response:
+def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:
+    """Returns a response with complete headers."""
     response = Response(status_code=status)
     response.body = body
     response.raw_headers = headers

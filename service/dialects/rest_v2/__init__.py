@@ -1,9 +1,8 @@
 """REST Proxy v2: Confluent's API plus extras of Strimzi's bridge and Karapace (docs/rest-v2.md).
 
-routes ─▶ produce ─▶ records       bodies into records
-       │          └▶ answers       outcomes into `offsets`
-       └▶ metadata ─▶ answers      snapshots into topics, partitions, brokers
-every refusal ─▶ error_codes       `{"error_code", "message"}`
+routes   ─▶ records, answers     bodies into records, outcomes into `offsets`
+metadata ─▶ answers              snapshots into topics, partitions, brokers
+every refusal ─▶ error_codes     `{"error_code", "message"}`
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from __future__ import annotations
 from service.dialects.dialect import Dialect
 from service.dialects.rest_v2.error_codes import error_format
 from service.dialects.rest_v2.metadata import MetadataV2
-from service.dialects.rest_v2.routes import ProduceV2, lookups_router, produce_router
+from service.dialects.rest_v2.routes import ProduceV2
 from service.dialects.rest_v2.schemas import ErrorV2
 from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """Returns the dialect for one sidecar."""
-    routes = [*lookups_router(MetadataV2(sidecar)).routes, *produce_router(ProduceV2(sidecar)).routes]
+    routes = [*MetadataV2(sidecar).router().routes, *ProduceV2(sidecar).router().routes]
     return Dialect(routes, ("/topics", "/brokers"), error_format, ErrorV2)

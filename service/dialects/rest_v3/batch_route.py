@@ -19,13 +19,13 @@ from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.dialects.rest_v3.batch_codec import Entry, parse_batch
 from service.dialects.rest_v3.delivery_reports import Awaited, Report, Reports, deliver
-from service.dialects.rest_v3.errors import JSON
 from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
 from service.observe.http_metrics import produce_outcome
 from service.produce.producing import RecordOutcome
 from service.sidecar.sidecar import Sidecar
 from service.wire.errors import Problem
+from service.wire.media_type import JSON
 from service.wire.responses import as_is
 from service.wire.schemas import check_query
 

@@ -19,9 +19,8 @@ import msgspec
 
 from client_core import Errors
 from service.wire.errors import Problem, ProblemError, Refusal
+from service.wire.media_type import JSON
 from service.wire.strict_json import BodyError
-
-JSON: Final = b"application/json"
 
 BAD_REQUEST: Final = 40002
 TOPIC_NOT_FOUND: Final = 40401
@@ -94,6 +93,5 @@ def with_code(status: int, code: int, detail: str) -> Problem:
 
 def problem_of_record(error: BodyError) -> Problem:
     """Returns the problem of an invalid record."""
-    detail = f"{error.place}: {error.message}" if error.place else error.message
     code = PARTITION_NOT_FOUND if error.status == 404 else error.status
-    return with_code(error.status, code, detail)
+    return with_code(error.status, code, str(error))

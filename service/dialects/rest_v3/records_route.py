@@ -18,13 +18,13 @@ from fastapi import APIRouter, Depends, Request, Response
 from service.admission.caller import caller_of
 from service.admission.guards import CLOSE
 from service.dialects.rest_v3.delivery_reports import Reports
-from service.dialects.rest_v3.errors import JSON
 from service.dialects.rest_v3.posted_body import PostedBodies
 from service.dialects.rest_v3.posted_stream import PostedStream
 from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import RECORDS_BODY, ClusterId, DeliveryReport, ErrorAnswer, errors
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import HeaderPairs, Message, Scope, header
+from service.wire.media_type import JSON
 from service.wire.responses import as_is
 from service.wire.schemas import check_query
 from service.wire.streaming import StreamedAnswer
