@@ -24,7 +24,6 @@ from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.lookup.answers import leader_json
 from service.native.schemas import LOOKUPS_BODY, MAX_LOOKUPS, LeadersAnswer, LookupQuery
-from service.observe.http_metrics import RouteCounters
 from service.produce.body_threads import is_light
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import (
@@ -168,7 +167,6 @@ class ReadyLeaders:
         self._app = app
         self._producer, self._table = sidecar.producer, sidecar.table
         self._admission, self._http = sidecar.admission, sidecar.http
-        self._counters: dict[int, RouteCounters] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope.get("raw_path") != _PATH or scope["method"] != "POST" or scope["query_string"]:
@@ -189,9 +187,7 @@ class ReadyLeaders:
         status, headers, content = answer
         if not answer_at_once(scope, status, headers, content):
             await respond(send, status, headers, content)
-        counters = self._counters.get(status)
-        if counters is None:
-            counters = self._counters[status] = self._http.route_counters("POST", ROUTE, status)
+        counters = self._http.route_counters("POST", ROUTE, status)
         counters.add(perf_counter() - started, self._http.traceparent_of(scope))
 
     def _answer(self, scope: Scope, body: bytes) -> tuple[int, HeaderPairs, bytes] | None:

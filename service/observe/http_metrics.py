@@ -29,7 +29,7 @@ from service.base.fast_metrics import (
     histograms,
 )
 from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus, header
-from service.wire.trace_context import trace_context
+from service.wire.trace_context import TRACEPARENT, trace_context
 
 #: The label of requests without a route, so that callers can't create series.
 OTHER: Final = "other"
@@ -40,8 +40,6 @@ PRODUCE_OUTCOMES: Final = ("success", "partial", "error")
 #: Methods that have their own label; HTTP allows any word.
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
-#: The header that names a trace. Source: W3C Trace Context, section 3.2.
-TRACEPARENT: Final = b"traceparent"
 _RECORDED: Final = 0x01
 
 #: Reads a traceparent. Returns None if it is invalid, or if its trace is not recorded.
@@ -142,15 +140,21 @@ class HttpMetrics(Collector):
         self.replays = self._replays.child()
         self.keys_forgotten_early = self._keys_forgotten.child()
         self.in_progress = 0
+        self._by_route: dict[tuple[str, str, int], RouteCounters] = {}
 
     def route_counters(self, method: str, route: str, status: int) -> RouteCounters:
-        """Returns the counters of a route. Callers on a hot path keep them."""
-        method = method if method in METHODS else OTHER
-        return RouteCounters(
-            self._requests.child(method, route, str(status)),
-            self._seconds.child(method, route),
-            recorded_trace if self._exemplars else _no_trace,
-        )
+        """Returns the counters of a route."""
+        found = self._by_route.get((method, route, status))
+        if found is None:
+            label = method if method in METHODS else OTHER
+            found = RouteCounters(
+                self._requests.child(label, route, str(status)),
+                self._seconds.child(label, route),
+                recorded_trace if self._exemplars else _no_trace,
+            )
+            if label == method:  # callers can't make it grow by words of their own
+                self._by_route[method, route, status] = found
+        return found
 
     def traceparent_of(self, scope: Scope) -> bytes | None:
         """Returns a request's traceparent; None if it has none or `exemplars` is off."""

@@ -26,11 +26,10 @@ from prometheus_client.registry import Collector
 
 from client_core import EncodedHeaders, Headers, ProducerRecord, Result
 from service.wire.asgi import ASGIApp, Receive, Scope, Send, header
-from service.wire.trace_context import TRACE_CONTEXT, TraceContext, trace_context_of
+from service.wire.trace_context import TRACE_CONTEXT, TRACEPARENT, TraceContext, trace_context_of
 
-PARENT_HEADER: Final = "traceparent"
+PARENT_HEADER: Final = TRACEPARENT.decode()
 STATE_HEADER: Final = "tracestate"
-_PARENT: Final = PARENT_HEADER.encode()
 _OWN: Final = frozenset({PARENT_HEADER, STATE_HEADER})
 
 #: Makes a record of its six members, without the Python call of `ProducerRecord(…)`.
@@ -161,7 +160,7 @@ class _Carried:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope.get("method") != "POST":
             return self._app(scope, receive, send)
-        context = None if header(scope, _PARENT) is None else trace_context_of(scope)
+        context = None if header(scope, TRACEPARENT) is None else trace_context_of(scope)
         if context is not None:
             return traced(self._app, scope, receive, send, CarriedTrace(context))
         if REQUEST_TRACE.get() is not None:  # of another request: some servers reuse its task
