@@ -39,7 +39,7 @@ from service.wire.asgi import (
     header,
     respond,
 )
-from service.wire.errors import Problem, ProblemError, error_item, problem_of, problem_of_body
+from service.wire.errors import Problem, ProblemError, error_item, problem_of
 from service.wire.long_answers import LongBody, joined
 from service.wire.media_type import check_media_type
 from service.wire.payload import DECODERS, Format
@@ -263,10 +263,7 @@ class LeadersRoute:
     async def _read_lookups(self, request: Request) -> list[LeaderLookup]:
         with self._admission.acquire(announced_bytes(request.scope), caller_of(request.scope)) as permit:
             body = await read_body(request.scope, request.receive, permit, self._body_timeout_ms)
-        try:
-            return await self._body_threads.read(parse_lookups, body)
-        except BodyError as e:
-            raise ProblemError(problem_of_body(e)) from e
+        return await self._body_threads.read(parse_lookups, body)
 
 
 def _results(

@@ -30,11 +30,10 @@ from service.dialects.cloudevents.structured import record_of_envelope, records_
 from service.produce.produce_answers import Answer, answer_of
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import HeaderPairs, header
-from service.wire.errors import ProblemError, problem_of_body, refused
+from service.wire.errors import ProblemError, refused
 from service.wire.media_type import check_encoding
 from service.wire.responses import as_is, problems, with_headers
 from service.wire.schemas import NoQuery, ProduceAnswer
-from service.wire.strict_json import BodyError
 
 _FAMILY: Final = "application/cloudevents"
 _STRUCTURED: Final = "application/cloudevents+json"
@@ -207,8 +206,6 @@ class Events:
                 result = await self._producing.deliver(
                     topic, records, times, since_ms=since_ms, permit=permit, receive=request.receive
                 )
-        except BodyError as e:
-            raise ProblemError(problem_of_body(e)) from e
         except ProblemError as e:
             raise ProblemError(replace(e.problem, written="no")) from e
         return await self._producing.answered(

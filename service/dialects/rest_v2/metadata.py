@@ -7,6 +7,7 @@ at once. Headers report the answer's freshness; with the ETag a caller can reval
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
 
@@ -25,7 +26,6 @@ from service.dialects.rest_v2.answers import (
 )
 from service.dialects.rest_v2.error_codes import (
     LOOKED_UP_TOPIC_NOT_FOUND,
-    coded,
     no_partition,
     partition_of_path,
 )
@@ -230,4 +230,4 @@ _BUILDS: Final[Mapping[str, Build]] = {
 
 
 def _of_look_up(problem: Problem) -> Problem:
-    return coded(problem, LOOKED_UP_TOPIC_NOT_FOUND) if problem.status == 404 else problem
+    return replace(problem, dialect_code=LOOKED_UP_TOPIC_NOT_FOUND) if problem.status == 404 else problem

@@ -23,7 +23,6 @@ from service.dialects.rest_v2.answers import acknowledged_body, offset_items, pa
 from service.dialects.rest_v2.error_codes import (
     PARTITION_NOT_FOUND,
     TOPIC_NOT_FOUND,
-    coded,
     partition_of_path,
     record_code_of,
 )
@@ -128,7 +127,9 @@ class ProduceV2:
         if not any(isinstance(one, Problem) and one.status == 404 for one in outcomes):
             return outcomes
         return [
-            coded(one, self._missing(record)) if isinstance(one, Problem) and one.status == 404 else one
+            replace(one, dialect_code=self._missing(record))
+            if isinstance(one, Problem) and one.status == 404
+            else one
             for record, one in zip(records, outcomes, strict=True)
         ]
 
