@@ -221,7 +221,6 @@ class LookupTable:
         self._ages = Ages(producer) if ages is None else ages
         self._building: dict[str, asyncio.Task[Entry]] = {}
         self._producer = producer
-        self._clock = producer.clock
         self._now_ms = producer.clock.now_ms
         self._boot = boot
         self._cache: MetadataCache = producer.cache

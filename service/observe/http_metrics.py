@@ -11,7 +11,7 @@ of header names. If `exemplars` is off, no header is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import Final, Self
 
@@ -42,9 +42,6 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "
 
 _RECORDED: Final = 0x01
 
-#: Reads a traceparent. Returns None if it is invalid, or if its trace is not recorded.
-ReadTrace = Callable[[bytes], Trace | None]
-
 
 def recorded_trace(traceparent: bytes) -> Trace | None:
     """Returns the trace in a traceparent if it is valid and recorded. Others have nothing to show."""
@@ -52,10 +49,6 @@ def recorded_trace(traceparent: bytes) -> Trace | None:
     if context is None or not context.flags & _RECORDED:
         return None
     return Trace(context.trace_id, context.span_id)
-
-
-def _no_trace(_: bytes) -> Trace | None:
-    return None
 
 
 def produce_outcome(failed: int, records: int) -> str:
@@ -66,21 +59,18 @@ def produce_outcome(failed: int, records: int) -> str:
 class RouteCounters:
     """The counters of one route, method and status. A fast path holds them: counting is two additions."""
 
-    __slots__ = ("_read_trace", "_requests", "_seconds")
+    __slots__ = ("_exemplars", "_requests", "_seconds")
 
-    def __init__(self, requests: Counter, seconds: Histogram, read_trace: ReadTrace = recorded_trace) -> None:
+    def __init__(self, requests: Counter, seconds: Histogram, *, exemplars: bool) -> None:
         self._requests = requests
         self._seconds = seconds
-        self._read_trace = read_trace
+        self._exemplars = exemplars
 
     def add(self, seconds: float, traceparent: bytes | None = None) -> None:
         """Counts a request, and keeps its trace as exemplar if it has one."""
         self._requests.value += 1
-        trace = None if traceparent is None else self._read_trace(traceparent)
-        if trace is None:
-            self._seconds.observe(seconds)
-        else:
-            self._seconds.observe_traced(seconds, trace)
+        trace = recorded_trace(traceparent) if traceparent is not None and self._exemplars else None
+        self._seconds.observe(seconds, trace)
 
 
 class TimedProduce:
@@ -99,11 +89,7 @@ class TimedProduce:
         return self
 
     def __exit__(self, *_: object) -> None:
-        histogram, seconds = self._by_outcome[self.outcome], perf_counter() - self._started_s
-        if self._trace is None:
-            histogram.observe(seconds)
-        else:
-            histogram.observe_traced(seconds, self._trace)
+        self._by_outcome[self.outcome].observe(perf_counter() - self._started_s, self._trace)
 
 
 class HttpMetrics(Collector):
@@ -150,7 +136,7 @@ class HttpMetrics(Collector):
             found = RouteCounters(
                 self._requests.child(label, route, str(status)),
                 self._seconds.child(label, route),
-                recorded_trace if self._exemplars else _no_trace,
+                exemplars=self._exemplars,
             )
             if label == method:  # callers can't make it grow by words of their own
                 self._by_route[method, route, status] = found
