@@ -161,7 +161,7 @@ class MetadataV2:
         caller = caller_of(request.scope)
         caller.check_read(topic)
         number = partition_of_path(partition)
-        _, table = await self._know(request, topic)
+        table = (await self._know(request, topic))[1]
         if number >= table.partition_count:
             await self._partition_refresh.refresh(topic, request)
         try:
