@@ -20,12 +20,16 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import UNSET, Raw, UnsetType
 
 from client_core import KafkaError, MetadataCache, partition_for_key
+from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
+from service.base.producer_protocol import Producer
 from service.lookup.answers import leader_json
+from service.lookup.lookup_table import LookupTable
+from service.lookup.lookups import Lookups
 from service.native.schemas import LOOKUPS_BODY, MAX_LOOKUPS, LeadersAnswer, LookupQuery
-from service.produce.body_threads import is_light
-from service.sidecar.sidecar import Sidecar
+from service.observe.http_metrics import HttpMetrics
+from service.produce.body_threads import BodyThreads, is_light
 from service.wire.asgi import (
     BODY,
     ASGIApp,
@@ -40,7 +44,7 @@ from service.wire.asgi import (
     respond,
 )
 from service.wire.errors import Problem, ProblemError, error_item, problem_of
-from service.wire.long_answers import LongBody, joined
+from service.wire.long_answers import LongBody, Slices, joined
 from service.wire.media_type import check_media_type
 from service.wire.payload import DECODERS, Format
 from service.wire.responses import FRESH, of_long, with_etag
@@ -163,10 +167,19 @@ class ReadyLeaders:
     The body must have come with its head. What is passed on gets it again.
     """
 
-    def __init__(self, app: ASGIApp, sidecar: Sidecar) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        table: LookupTable,
+        producer: Producer,
+        admission: AdmissionControl,
+        http: HttpMetrics,
+    ) -> None:
         self._app = app
-        self._producer, self._table = sidecar.producer, sidecar.table
-        self._admission, self._http = sidecar.admission, sidecar.http
+        self._table = table
+        self._producer = producer
+        self._admission = admission
+        self._http = http
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope.get("raw_path") != _PATH or scope["method"] != "POST" or scope["query_string"]:
@@ -225,13 +238,26 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 class LeadersRoute:
-    """The handler."""
+    """The handler. `body_timeout_ms` limits the wait for the body."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
-        self._producer, self._lookups, self._table = sidecar.producer, sidecar.lookups, sidecar.table
-        self._admission, self._body_threads = sidecar.admission, sidecar.body_threads
-        self._slices = sidecar.slices
-        self._body_timeout_ms = sidecar.config.max_block_ms
+    def __init__(
+        self,
+        *,
+        producer: Producer,
+        lookups: Lookups,
+        table: LookupTable,
+        admission: AdmissionControl,
+        body_threads: BodyThreads,
+        slices: Slices,
+        body_timeout_ms: int,
+    ) -> None:
+        self._producer = producer
+        self._lookups = lookups
+        self._table = table
+        self._admission = admission
+        self._body_threads = body_threads
+        self._slices = slices
+        self._body_timeout_ms = body_timeout_ms
 
     def router(self) -> APIRouter:
         """Returns the route, with its OpenAPI description."""

@@ -51,7 +51,7 @@ from service.native.operations import OperationRoutes
 from service.native.problem_pages import OPEN_PATHS as PROBLEM_PATHS
 from service.native.problem_pages import problem_routes
 from service.native.records import records_router
-from service.native.watch import WatchRoute
+from service.native.watch import WatchRoute, WatchTimes
 from service.observe.http_metrics import Observed
 from service.observe.metrics import ClientMetrics
 from service.observe.request_trace import CarriedTraces, NoTraces, TraceMetrics, Traces
@@ -188,7 +188,8 @@ class App:
         self.api: Final = _make_api(routes, dialects, error_formats, self.sidecar, self._lifespan)
         lookups, table, http = self.sidecar.lookups, self.sidecar.table, self.sidecar.http
         parked = ParkedLookups(Observed(self.api, http), lookups, lookups.is_ready, http, self.sidecar.failed)
-        inner = _produce_endpoint(ReadyLeaders(parked, self.sidecar), self.sidecar)
+        leaders = ReadyLeaders(parked, table, self.sidecar.producer, self.sidecar.admission, http)
+        inner = _produce_endpoint(leaders, self.sidecar)
         in_traces = self.traces.around(inner, self.sidecar.config.client_id, _route_in_front)
         # Look-ups of dialects have spans, those of the native API have none.
         with_spans = self.traces.spans is not None
@@ -394,9 +395,43 @@ async def _never(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
-    """Returns the routes of /v1 except produce."""
-    made = (MetadataRoutes(sidecar), LeadersRoute(sidecar), WatchRoute(sidecar), OperationRoutes(sidecar))
-    return [route for each in made for route in each.router().routes]
+    """Returns the routes of /v1 except produce, each made from the parts that it needs."""
+    producer, lookups, table = sidecar.producer, sidecar.lookups, sidecar.table
+    max_block_ms = sidecar.config.max_block_ms
+    watch_times = WatchTimes(
+        sidecar.settings.internal.watch_heartbeat_ms,
+        sidecar.settings.internal.stall_timeout_ms,
+        max_block_ms,
+    )
+    routers = (
+        MetadataRoutes(
+            producer=producer,
+            lookups=lookups,
+            table=table,
+            listing=sidecar.listing,
+            offsets=sidecar.offsets,
+            slices=sidecar.slices,
+        ),
+        LeadersRoute(
+            producer=producer,
+            lookups=lookups,
+            table=table,
+            admission=sidecar.admission,
+            body_threads=sidecar.body_threads,
+            slices=sidecar.slices,
+            body_timeout_ms=max_block_ms,
+        ),
+        WatchRoute(feed=sidecar.feed, lookups=lookups, status=sidecar.status, times=watch_times),
+        OperationRoutes(
+            producer=producer,
+            lookups=lookups,
+            status=sidecar.status,
+            spool=sidecar.spool,
+            boot=sidecar.boot,
+            default_wait_ms=max_block_ms,
+        ),
+    )
+    return [route for made in routers for route in made.router().routes]
 
 
 def _make_api(

@@ -1,7 +1,8 @@
 """Builds and connects the parts of one running app.
 
-Handlers get a Sidecar and keep the parts that they need. Nothing here is global, so two apps in one process
-share nothing. Event loop only, except `drain`, which the admin thread reads.
+Only `process/` and each dialect's `dialect` function receive a Sidecar. They pass each handler the parts that
+it needs. Nothing here is global, so two apps in one process share nothing. Event loop only, except `drain`,
+which the admin thread reads.
 """
 
 from __future__ import annotations

@@ -16,4 +16,12 @@ from service.wire.schemas import ProblemAnswer
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """Returns the dialect for one sidecar; its errors are the native problem documents."""
-    return Dialect(events_router(Events(sidecar)).routes, ("/cloudevents",), native, ProblemAnswer)
+    events = Events(
+        clock=sidecar.producer.clock,
+        producing=sidecar.producing,
+        admission=sidecar.admission,
+        limits=sidecar.limits,
+        body_threads=sidecar.body_threads,
+        metrics=sidecar.http,
+    )
+    return Dialect(events_router(events).routes, ("/cloudevents",), native, ProblemAnswer)

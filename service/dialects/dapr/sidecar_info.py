@@ -12,16 +12,17 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from service.admission.admission_control import FAIR_SHARE, exceeds_share
+from service.admission.admission_control import FAIR_SHARE, AdmissionControl, exceeds_share
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import ANYONE, Caller, caller_of
+from service.admission.drain import Drain
+from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.base.version import pilotfish_version
 from service.dialects.dapr import errors
 from service.dialects.dapr.envelope import app_id
 from service.dialects.dapr.event_records import NO_CHARACTER
 from service.dialects.dapr.schemas import HealthQuery, MetadataAnswer, dapr_errors
-from service.sidecar.sidecar import Sidecar
 from service.wire.errors import refused
 from service.wire.media_type import OCTET_STREAM
 from service.wire.responses import of_json
@@ -74,9 +75,16 @@ class Labels:
         return {} if own is None else dict(own.values)
 
 
-def add_info(router: APIRouter, sidecar: Sidecar) -> None:
+def add_info(
+    router: APIRouter,
+    *,
+    producer: Producer,
+    admission: AdmissionControl,
+    drain: Drain,
+    settings: Settings,
+    body_timeout_ms: int,
+) -> None:
     """Adds the routes and the store of labels."""
-    settings, admission = sidecar.settings, sidecar.admission
     labels = Labels(settings.internal.dapr_labels_max_bytes)
 
     @router.get(
@@ -110,7 +118,7 @@ def add_info(router: APIRouter, sidecar: Sidecar) -> None:
     async def put_label(request: Request, key: str, _: Annotated[NoQuery, Query()]) -> Response:
         """Puts a label of the caller's own under `extended` of the metadata, until the sidecar ends."""
         with admission.acquire(announced_bytes(request.scope), caller_of(request.scope)) as permit:
-            body = await read_body(request.scope, request.receive, permit, sidecar.producing.times.timeout_ms)
+            body = await read_body(request.scope, request.receive, permit, body_timeout_ms)
         if NO_CHARACTER in key:
             raise refused(400, "invalid UTF-8", place="path.key")
         try:
@@ -126,7 +134,7 @@ def add_info(router: APIRouter, sidecar: Sidecar) -> None:
         """Whether the sidecar takes requests on."""
         if query.appid is not None and query.appid != app_id(settings):
             raise errors.fault(errors.OTHER_APP, f"dapr app-id does not match {app_id(settings)}")
-        _check_serving(sidecar, errors.NOT_READY)
+        _check_serving(producer, drain, errors.NOT_READY)
         return Response(status_code=204)
 
     @router.get(
@@ -137,8 +145,8 @@ def add_info(router: APIRouter, sidecar: Sidecar) -> None:
     )
     async def healthz_outbound(_: Annotated[NoQuery, Query()]) -> Response:
         """Whether it can send: a broker has reported the cluster."""
-        _check_serving(sidecar, errors.OUTBOUND_NOT_READY)
-        if sidecar.producer.cache.is_bootstrap:
+        _check_serving(producer, drain, errors.OUTBOUND_NOT_READY)
+        if producer.cache.is_bootstrap:
             raise errors.fault(
                 errors.OUTBOUND_NOT_READY, "dapr outbound is not ready: no broker has answered yet"
             )
@@ -163,10 +171,10 @@ def _metadata(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _check_serving(sidecar: Sidecar, error: errors.Code) -> None:
-    if sidecar.drain.begun:
+def _check_serving(producer: Producer, drain: Drain, error: errors.Code) -> None:
+    if drain.begun:
         raise errors.fault(error, "dapr is not ready: the sidecar is shutting down")
-    if sidecar.producer.status().state == "failed":
+    if producer.status().state == "failed":
         raise errors.fault(error, "dapr is not ready: the Kafka client has failed; its log has the reason")
 
 

@@ -15,16 +15,19 @@ from typing import Final
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
+from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
+from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.batch_codec import Entry, parse_batch
 from service.dialects.rest_v3.delivery_reports import Awaited, Report, Reports, deliver
 from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
-from service.observe.http_metrics import produce_outcome
-from service.produce.producing import RecordOutcome
-from service.sidecar.sidecar import Sidecar
+from service.observe.http_metrics import HttpMetrics, produce_outcome
+from service.produce.body_threads import BodyThreads
+from service.produce.producing import Producing, RecordOutcome
 from service.wire.errors import Problem
+from service.wire.json_parts import BodyLimits
 from service.wire.media_type import JSON
 from service.wire.responses import as_is
 from service.wire.schemas import check_query
@@ -35,10 +38,24 @@ _MULTI_STATUS: Final = 207
 class BatchRoute:
     """The handler."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
-        self._producer, self._producing, self._metrics = sidecar.producer, sidecar.producing, sidecar.http
-        self._admission, self._limits = sidecar.admission, sidecar.limits
-        self._body_threads, self._cluster = sidecar.body_threads, ClusterPath(sidecar)
+    def __init__(
+        self,
+        *,
+        producer: Producer,
+        producing: Producing,
+        cluster: ClusterPath,
+        admission: AdmissionControl,
+        limits: BodyLimits,
+        body_threads: BodyThreads,
+        metrics: HttpMetrics,
+    ) -> None:
+        self._producer = producer
+        self._producing = producing
+        self._cluster = cluster
+        self._admission = admission
+        self._limits = limits
+        self._body_threads = body_threads
+        self._metrics = metrics
 
     def router(self) -> APIRouter:
         """Returns the route, with its OpenAPI description."""
@@ -83,7 +100,7 @@ class BatchRoute:
             outcomes = await deliver(
                 self._producing, topic, items, since_ms=since_ms, permit=permit, receive=request.receive
             )
-        reports = Reports(known, topic, self._producer)
+        reports = Reports(known, topic, lambda name: self._producer.cache.partition_count(name))
         return _reports(reports, entries, outcomes)
 
 

@@ -12,12 +12,11 @@ Batch reports have an `id` and no `error_code`. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from client_core import ProducerRecord, RecordMetadata, RecordTooLargeError
 from service.admission.admission_control import Permit
-from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.errors import code_of_record, error_json
 from service.dialects.rest_v3.record_codec import LAST_MS, Posted, text_of_ms
 from service.produce.producing import Producing, RecordOutcome
@@ -94,12 +93,12 @@ class Awaited(NamedTuple):
 
 
 class Reports:
-    """Builds the reports of one topic."""
+    """Builds the reports of one topic. `partition_count` returns None for an unknown topic."""
 
-    def __init__(self, cluster_id: str, topic: str, producer: Producer) -> None:
+    def __init__(self, cluster_id: str, topic: str, partition_count: Callable[[str], int | None]) -> None:
         self._cluster_id = cluster_id
         self._topic = topic
-        self._producer = producer
+        self._partition_count = partition_count
 
     def success(self, awaited: Awaited, receipt: RecordMetadata) -> Report:
         """Returns the report without its `error_code`."""
@@ -131,7 +130,7 @@ class Reports:
 
     def lacks(self, partition: int | None) -> bool:
         """Returns whether the topic is known and lacks this partition, by current metadata."""
-        count = self._producer.cache.partition_count(self._topic)
+        count = self._partition_count(self._topic)
         return count is not None and partition is not None and partition >= count
 
 

@@ -12,9 +12,9 @@ from typing import Annotated, Final
 from fastapi import Query
 
 from service.admission.caller import Caller
+from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.errors import EMPTY_BODY, refused_with
-from service.lookup.lookups import NO_DEMANDS
-from service.sidecar.sidecar import Sidecar
+from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.wire.asgi import Receive, Scope, header
 from service.wire.errors import ProblemError, refused
 from service.wire.schemas import NoQuery
@@ -31,8 +31,9 @@ ToUtf8 = Callable[[bytes], bytes]
 class ClusterPath:
     """Checks the cluster in a path."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
-        self._producer, self._lookups = sidecar.producer, sidecar.lookups
+    def __init__(self, producer: Producer, lookups: Lookups) -> None:
+        self._producer = producer
+        self._lookups = lookups
 
     async def require(self, cluster_id: str | None, receive: Receive, caller: Caller) -> str:
         """Returns the id of this cluster, if `cluster_id` equals it or is None.
