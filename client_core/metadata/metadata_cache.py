@@ -158,7 +158,7 @@ class MetadataCache:
 
     def with_tables_of(self, earlier: MetadataCache, names: Collection[str]) -> MetadataCache:
         """Returns the same snapshot with some tables of an earlier one, which are as old as they were."""
-        times = {name: time for name in names if (time := earlier._refresh_time(name)) is not None}
+        times = {name: time for name in names if (time := earlier.refresh_time(name)) is not None}
         return replace(
             self.with_leaders({name: earlier.topics[name] for name in names}, self.nodes_by_id),
             refreshed_apart=MappingProxyType({**self.refreshed_apart, **times}),
@@ -253,7 +253,7 @@ class MetadataCache:
 
     def refreshed_ms(self, topic: str) -> int | None:
         """Returns when (now_ms) a response last contained the topic; None if it is unknown."""
-        time = self._refresh_time(topic)
+        time = self.refresh_time(topic)
         return None if time is None else time.now_ms
 
     def lacks_partition(self, topic: str, partition: int | None, since_ms: int) -> bool:
@@ -262,11 +262,6 @@ class MetadataCache:
         if partition is None or count is None or refreshed_ms is None:
             return False
         return partition >= count and refreshed_ms >= since_ms
-
-    def refreshed_wall_ms(self, topic: str) -> int | None:
-        """Returns the same in wall-clock time; None also if the client has no clock."""
-        time = self._refresh_time(topic)
-        return None if time is None else time.wall_ms
 
     @property
     def oldest(self) -> RefreshTime | None:
@@ -277,10 +272,11 @@ class MetadataCache:
 
     def oldest_of(self, topics: Iterable[str]) -> RefreshTime | None:
         """Returns the time since which these topics, without unknown ones, and the brokers were known."""
-        times = [time for topic in topics if (time := self._refresh_time(topic)) is not None]
+        times = [time for topic in topics if (time := self.refresh_time(topic)) is not None]
         return min(times, default=self.answered)
 
-    def _refresh_time(self, topic: str) -> RefreshTime | None:
+    def refresh_time(self, topic: str) -> RefreshTime | None:
+        """Returns when a response last contained the topic; None if it is unknown."""
         if topic not in self.topics:
             return None
         return self.refreshed_apart.get(topic, self.refreshed)

@@ -78,16 +78,15 @@ class Histogram:
         # By bucket index. None until the first traced value, so that it costs nothing without traces.
         self._exemplars: dict[int, Exemplar] | None = None
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
+    def observe(self, value: float, trace: Trace | None = None) -> None:
+        """Counts a value. With a trace it is the exemplar of its bucket until the next traced one."""
+        at = bisect_left(self._bounds, value)
+        self._counts[at] += 1
         self._sum += value
-
-    def observe_traced(self, value: float, trace: Trace) -> None:
-        """Counts a value, and keeps it as the exemplar of its bucket until the next traced one."""
-        self.observe(value)
-        exemplar = Exemplar(trace._asdict(), value, time())
-        # A new dict, as in Family: a scrape may be reading the old one.
-        self._exemplars = {**(self._exemplars or {}), bisect_left(self._bounds, value): exemplar}
+        if trace is not None:
+            # A new dict, as in Family: a scrape may be reading the old one.
+            exemplar = Exemplar(trace._asdict(), value, time())
+            self._exemplars = {**(self._exemplars or {}), at: exemplar}
 
     @property
     def count(self) -> int:

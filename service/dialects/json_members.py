@@ -48,7 +48,7 @@ def members_of(text: bytes, place: str = "", *, payload: tuple[str, ...] = ()) -
     except msgspec.DecodeError as e:
         raise BodyError(400, place, "must be a JSON object") from e
     if members and _understood(members) != len(text):
-        twice = _name_that_stands_twice(text)
+        twice = _repeated_name(text)
         if twice is not None:
             raise BodyError(400, within(place, twice), "duplicate field")
     return members
@@ -94,7 +94,7 @@ def _understood(members: Mapping[str, Raw]) -> int:
     return _BRACES + sum(len(name.encode()) + len(raw) + _AROUND for name, raw in members.items())
 
 
-def _name_that_stands_twice(text: bytes) -> str | None:
+def _repeated_name(text: bytes) -> str | None:
     """Returns the first repeated name; None if a name only contains escapes, which add length."""
     pairs: list[tuple[str, object]] = json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)
     seen: set[str] = set()

@@ -26,9 +26,6 @@ from service.lookup.lookups import Demands, Lookups
 from service.wire.errors import ProblemError
 from service.wire.payload import bytes_of_base64
 
-_TOO_MANY = 429
-
-
 _QUOTE: Final = b'"'
 #: Four letters of base64 encode three bytes; a final two or three letters encode one or two.
 _GROUP: Final = 4
@@ -73,5 +70,5 @@ class PartitionRefresh:
         try:
             await self._lookups.know([topic], self._demands, request.receive, caller_of(request.scope))
         except ProblemError as e:
-            if e.problem.status == _TOO_MANY:
+            if e.problem.status == 429:
                 raise

@@ -24,7 +24,7 @@ from service.admission.caller import ANYONE, Caller, caller_of
 from service.admission.failed_requests import FailedRequests
 from service.lookup.lookup_table import Entry, LookupTable
 from service.lookup.lookups import Demands, Lookups
-from service.observe.http_metrics import TRACEPARENT, HttpMetrics, RouteCounters
+from service.observe.http_metrics import HttpMetrics, RouteCounters
 from service.wire.asgi import (
     Answer,
     ASGIApp,
@@ -40,6 +40,7 @@ from service.wire.asgi import (
 from service.wire.content_coding import LONG_BYTES
 from service.wire.errors import Problem, ProblemError, native
 from service.wire.freshness import matches
+from service.wire.trace_context import TRACEPARENT
 from service.wire.waiting import CALLER_GONE, MAX_WAIT_MS, CallerGoneError
 
 #: Matches what a single plain parameter does not contain.

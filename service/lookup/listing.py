@@ -24,6 +24,7 @@ from client_core import (
     ListingResult,
     Phase,
     ProducerClosedError,
+    RefreshTime,
     TimeoutError,
     TopicListing,
 )
@@ -47,8 +48,7 @@ class Listed:
     """One list, its time, and the answers built from it."""
 
     listing: TopicListing
-    refreshed_ms: int
-    refreshed_wall_ms: int
+    refreshed: RefreshTime
     slices: Slices
     _names: list[str] | None = None
     _bodies: dict[tuple[str, bool, TopicRules], LongBody] = field(default_factory=dict)
@@ -150,13 +150,15 @@ class Listing:
         """
         self._keep_for_a_while()
         max_age_ms = self._max_age_ms if demands.max_age_ms is None else demands.max_age_ms
-        if self._last is not None and self._clock.now_ms() - self._last.refreshed_ms <= max_age_ms:
+        if self._last is not None and self._clock.now_ms() - self._last.refreshed.now_ms <= max_age_ms:
             return self._last
         asked_ms = self._clock.now_ms()
         wait_ms = self._wait_ms if demands.max_block_ms is None else demands.max_block_ms
         error = await self._join_fetch(wait_ms)
         last = self._last
-        if last is not None and (demands.max_age_ms is None or asked_ms - last.refreshed_ms <= max_age_ms):
+        if last is not None and (
+            demands.max_age_ms is None or asked_ms - last.refreshed.now_ms <= max_age_ms
+        ):
             return last
         waited_ms = self._clock.now_ms() - asked_ms
         error = error or TimeoutError(f"The topics were not listed within {waited_ms} ms.")
@@ -195,7 +197,8 @@ class Listing:
             ticket.cancel()
             raise
         if result.listing is not None:
-            self._last = Listed(result.listing, self._clock.now_ms(), self._clock.wall_ms(), self._slices)
+            refreshed = RefreshTime(self._clock.now_ms(), self._clock.wall_ms())
+            self._last = Listed(result.listing, refreshed, self._slices)
         return result.error
 
     def _fetched(self, _: asyncio.Task[KafkaError | None]) -> None:

@@ -221,12 +221,10 @@ class LookupTable:
         self._ages = Ages(producer) if ages is None else ages
         self._building: dict[str, asyncio.Task[Entry]] = {}
         self._producer = producer
-        self._clock = producer.clock
         self._now_ms = producer.clock.now_ms
         self._boot = boot
         self._cache: MetadataCache = producer.cache
         self._nodes: Mapping[int, Node] = MappingProxyType({})
-        self._version = b""
         self._entries: dict[bytes, Entry] = {}
         self._leaders: dict[str, _Leaders] = {}
         self._leader_count = 0
@@ -267,11 +265,6 @@ class LookupTable:
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def version(self) -> bytes:
-        """Pilotfish-Metadata-Version of the snapshot that was used last."""
-        return self._version
-
     def find(self, target: bytes, base: bytes = b"") -> Entry | None:
         """Returns the entry for a raw path and query; None if a route must answer. Marks the topic used."""
         key = base + target if base else target
@@ -300,11 +293,11 @@ class LookupTable:
             return entry
         building = self._building.get(name)
         if building is None:
-            topic = self._topic(name.encode())
+            topic = self._cache.topics.get(name)
             if topic is None:
                 return None
             # Freshness is read now, because the task begins in a later turn.
-            said = self._stamp, self._second, self.freshness(name, self._now_ms())
+            said = self._stamp, self._second, self.freshness(self._cache, self._cache.refresh_time(name))
             building = asyncio.get_running_loop().create_task(self._built(topic, self._nodes, said))
             self._building[name] = building
             building.add_done_callback(lambda _: self._building.pop(name, None))
@@ -377,20 +370,13 @@ class LookupTable:
         leaders.needs_route = due.before
         return leaders
 
-    def freshness(self, topic: str | None, now_ms: int) -> HeaderPairs:
-        """Returns the freshness headers for a topic, or for the cluster (None)."""
-        cache = self._cache
-        if topic is None:
-            return self.freshness_since(cache.answered, now_ms)
-        return freshness_headers(
-            self._version, cache.refreshed_ms(topic), cache.refreshed_wall_ms(topic), now_ms
-        )
+    def freshness(self, cache: MetadataCache, time: RefreshTime | None) -> HeaderPairs:
+        """Returns the freshness headers of an answer that is made from this snapshot, and as old as `time`.
 
-    def freshness_since(self, time: RefreshTime | None, now_ms: int) -> HeaderPairs:
-        """Returns the freshness headers of an answer that is as old as this; None: nothing is known."""
-        if time is None:
-            return freshness_headers(self._version, None, None, now_ms)
-        return freshness_headers(self._version, time.now_ms, time.wall_ms, now_ms)
+        None: nothing is known.
+        """
+        version = version_text(self._boot, cache.update_version).encode()
+        return freshness_headers(version, time, self._now_ms())
 
     # -- keeping current -------------------------------------------------------------------------------------
 
@@ -401,7 +387,6 @@ class LookupTable:
             self._nodes = cache.nodes_by_id
         if cache.cluster_id != self._cluster_id:
             self._cluster_id, self._entries, self._body_bytes = cache.cluster_id, {}, 0
-        self._version = version_text(self._boot, cache.update_version).encode()
         self._stamp = object()
 
     def _turn(self, second: int) -> None:
@@ -427,12 +412,13 @@ class LookupTable:
             if entry is None:
                 return None
             self._keep(key, entry)
-        topic = None if entry.topic is None else entry.topic.name
+        topic, cache = None if entry.topic is None else entry.topic.name, self._cache
         due = self._ages.look(topic, now_ms, with_brokers=entry.form.with_brokers)
         if due.at_ms < self._until_ms:
             self._until_ms = due.at_ms
         entry.needs_route = entry.is_long or due.before
-        entry.renew(self._stamp, self._second, self.freshness(topic, now_ms))
+        time = cache.answered if topic is None else cache.refresh_time(topic)
+        entry.renew(self._stamp, self._second, self.freshness(cache, time))
         return entry
 
     def _holds(self, entry: Entry) -> bool:
@@ -462,9 +448,6 @@ class LookupTable:
                         return None
                     return Entry(route.template, built.body, built.topic, self._nodes, route.form)
         return None
-
-    def _topic(self, name: bytes) -> TopicTable | None:
-        return self._cache.topics.get(name.decode("ascii", "replace"))
 
 
 # -- the native answers --------------------------------------------------------------------------------------

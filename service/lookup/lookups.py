@@ -20,11 +20,13 @@ from client_core import (
     Errors,
     InvalidTopicError,
     KafkaError,
+    MetadataCache,
     MetadataResult,
     Phase,
     ProducerConfig,
     Result,
     TimeoutError,
+    TopicTable,
     UnknownTopicOrPartitionError,
 )
 from service.admission.admission_control import AdmissionControl
@@ -108,6 +110,23 @@ class Lookups:
             # The refresh has shown that they no longer exist.
             problems.update(await self._ask(ended, demands, receive, caller))
         return problems
+
+    async def known(
+        self, topic: str, demands: Demands, receive: Receive, caller: Caller
+    ) -> tuple[MetadataCache, TopicTable]:
+        """Returns a snapshot, and the topic in it, once it is known and as fresh as demanded. Marks it used.
+
+        Raises ProblemError, or CallerGoneError.
+        """
+        problem = (await self.know([topic], demands, receive, caller)).get(topic)
+        if problem is not None:
+            raise ProblemError(problem)
+        cache = self._producer.cache
+        table = cache.topics.get(topic)
+        if table is None:
+            raise ProblemError(problem_of(self.missing(topic, None)))
+        table.use.touched = True
+        return cache, table
 
     def is_ready(self, topic: str) -> bool:
         """Returns whether a look-up of the topic, without demands, has nothing to wait for."""

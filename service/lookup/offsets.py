@@ -6,14 +6,13 @@ Event loop only.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple, cast
 
 from client_core import OffsetsResult, Phase, Result
 from service.admission.admission_control import AdmissionControl
 from service.admission.caller import Caller
 from service.base.producer_protocol import Producer
-from service.lookup.lookups import NO_DEMANDS, Lookups
+from service.lookup.lookups import Demands, Lookups
 from service.wire.asgi import Receive
 from service.wire.errors import ProblemError, problem_of
 from service.wire.waiting import wait_for_result
@@ -43,12 +42,8 @@ class OffsetsOfPartitions:
     ) -> Offsets:
         """Returns the offsets. Raises ProblemError, or CallerGoneError if the caller leaves."""
         since_ms = self._clock.now_ms()
-        demands = replace(NO_DEMANDS, max_block_ms=max_block_ms)
-        problem = (await self._lookups.know([topic], demands, receive, caller)).get(topic)
-        if problem is not None:
-            raise ProblemError(problem)
-        count = self._producer.cache.partition_count(topic)
-        if count is None or partition >= count:
+        _, table = await self._lookups.known(topic, Demands(max_block_ms), receive, caller)
+        if partition >= table.partition_count:
             raise ProblemError(problem_of(self._lookups.missing(topic, partition)))
         deadline_ms = since_ms + (self._wait_ms if max_block_ms is None else max_block_ms)
         with self._admission.acquire(0, caller):

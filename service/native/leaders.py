@@ -28,7 +28,7 @@ from service.lookup.answers import leader_json
 from service.lookup.lookup_table import LookupTable
 from service.lookup.lookups import Lookups
 from service.native.schemas import LOOKUPS_BODY, MAX_LOOKUPS, LeadersAnswer, LookupQuery
-from service.observe.http_metrics import HttpMetrics, RouteCounters
+from service.observe.http_metrics import HttpMetrics
 from service.produce.body_threads import BodyThreads, is_light
 from service.wire.asgi import (
     BODY,
@@ -43,8 +43,8 @@ from service.wire.asgi import (
     header,
     respond,
 )
-from service.wire.errors import Problem, ProblemError, error_item, problem_of, problem_of_body
-from service.wire.long_answers import Slices, joined
+from service.wire.errors import Problem, ProblemError, error_item, problem_of
+from service.wire.long_answers import LongBody, Slices, joined
 from service.wire.media_type import check_media_type
 from service.wire.payload import DECODERS, Format
 from service.wire.responses import FRESH, of_long, with_etag
@@ -180,7 +180,6 @@ class ReadyLeaders:
         self._producer = producer
         self._admission = admission
         self._http = http
-        self._counters: dict[int, RouteCounters] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope.get("raw_path") != _PATH or scope["method"] != "POST" or scope["query_string"]:
@@ -201,9 +200,7 @@ class ReadyLeaders:
         status, headers, content = answer
         if not answer_at_once(scope, status, headers, content):
             await respond(send, status, headers, content)
-        counters = self._counters.get(status)
-        if counters is None:
-            counters = self._counters[status] = self._http.route_counters("POST", ROUTE, status)
+        counters = self._http.route_counters("POST", ROUTE, status)
         counters.add(perf_counter() - started, self._http.traceparent_of(scope))
 
     def _answer(self, scope: Scope, body: bytes) -> tuple[int, HeaderPairs, bytes] | None:
@@ -223,10 +220,11 @@ class ReadyLeaders:
         if found is None:
             return None
         content = b'{"results":[%s]}' % b",".join(found)
-        freshness = self._table.freshness_since(
-            self._producer.cache.oldest_of(topics), self._producer.clock.now_ms()
+        cache = self._producer.cache
+        status, headers = with_etag(
+            scope, LongBody.of([content]), self._table.freshness(cache, cache.oldest_of(topics))
         )
-        return with_etag(scope, content, freshness)
+        return status, headers, content if status == 200 else b""
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
@@ -285,19 +283,13 @@ class LeadersRoute:
         if sum([len(lookup.key or b"") for lookup in lookups]) > _LONG_KEYS_BYTES:
             pieces = await self._body_threads.do(partial(tuple, pieces))
         body = await self._slices.body(pieces)
-        self._table.find(b"/v1/cluster")
-        freshness = self._table.freshness_since(
-            cache.oldest_of({lookup.topic for lookup in lookups}), self._producer.clock.now_ms()
-        )
+        freshness = self._table.freshness(cache, cache.oldest_of({lookup.topic for lookup in lookups}))
         return of_long(request, body, freshness)
 
     async def _read_lookups(self, request: Request) -> list[LeaderLookup]:
         with self._admission.acquire(announced_bytes(request.scope), caller_of(request.scope)) as permit:
             body = await read_body(request.scope, request.receive, permit, self._body_timeout_ms)
-        try:
-            return await self._body_threads.read(parse_lookups, body)
-        except BodyError as e:
-            raise ProblemError(problem_of_body(e)) from e
+        return await self._body_threads.read(parse_lookups, body)
 
 
 def _results(

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from client_core import partition_for_key
+from client_core import TopicTable, partition_for_key
 from service.admission.caller import caller_of
 from service.base.producer_protocol import Producer
 from service.lookup.ages import MOST_TOPICS
@@ -36,7 +36,6 @@ from service.native.schemas import (
 )
 from service.wire.asgi import header_values
 from service.wire.errors import ProblemError, problem_of, refused
-from service.wire.freshness import freshness_headers
 from service.wire.long_answers import Slices
 from service.wire.payload import bytes_of_plain
 from service.wire.responses import FRESH, of_json, of_long, of_prepared, problems
@@ -143,8 +142,7 @@ class MetadataRoutes:
         node = None if cache.is_bootstrap else cache.nodes_by_id.get(broker_id)
         if node is None:
             raise self._lookups.missing_broker(broker_id)
-        self._table.find(b"/v1/cluster")
-        freshness = self._table.freshness_since(cache.oldest, self._producer.clock.now_ms())
+        freshness = self._table.freshness(cache, cache.oldest)
         names = await self._slices.sorted(cache.topics)
         body = await self._slices.body(broker_pieces(cache, node, caller.read, names))
         return of_long(request, body, freshness)
@@ -156,13 +154,7 @@ class MetadataRoutes:
         """
         page = query.page(f"topics {query.internal} {query.prefix}")
         listed = await self._listing.current(query.demands())
-        self._table.find(b"/v1/cluster")
-        freshness = freshness_headers(
-            self._table.version,
-            listed.refreshed_ms,
-            listed.refreshed_wall_ms,
-            self._producer.clock.now_ms(),
-        )
+        freshness = self._table.freshness(self._producer.cache, listed.refreshed)
         rules = caller_of(request.scope).read
         if page is None:
             body = await listed.body(query.prefix, internal=query.internal, rules=rules)
@@ -200,27 +192,20 @@ class MetadataRoutes:
     async def leader(self, request: Request, topic: str, query: Annotated[LeaderQuery, Query()]) -> Response:
         """The leader of a partition, given by its number or by a key (also as header Pilotfish-Key)."""
         key = _key_of(request, query)
-        await self._know(topic, query.demands(), request)
-        number = query.partition if key is None else self._partition_of(topic, key)
+        table = await self._know(topic, query.demands(), request)
+        number = query.partition if key is None else partition_for_key(key, max(table.partition_count, 1))
         return self._answer(request, f"/v1/topics/{topic}/leader?partition={number}", topic, number)
 
-    async def _know(self, topic: str, demands: Demands, request: Request) -> None:
+    async def _know(self, topic: str, demands: Demands, request: Request) -> TopicTable:
         caller = caller_of(request.scope)
-        problem = (await self._lookups.know([topic], demands, request.receive, caller)).get(topic)
-        if problem is not None:
-            raise ProblemError(problem)
+        _, table = await self._lookups.known(topic, demands, request.receive, caller)
+        return table
 
     def _answer(self, request: Request, key: str, topic: str, partition: int | None) -> Response:
         entry = self._table.find(key.encode())
         if entry is None:
             raise ProblemError(problem_of(self._lookups.missing(topic, partition)))
         return of_prepared(request, entry)
-
-    def _partition_of(self, topic: str, key: bytes) -> int:
-        count = self._producer.cache.partition_count(topic)
-        if not count:
-            raise ProblemError(problem_of(self._lookups.missing(topic, None)))
-        return partition_for_key(key, count)
 
 
 def _key_of(request: Request, query: LeaderQuery) -> bytes | None:

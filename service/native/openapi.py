@@ -27,7 +27,8 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from service.base.topic_names import MAX_LENGTH
 from service.native.openapi_examples import ANSWERS, BODIES, LINKS, problem
 from service.wire.errors import ErrorFormat, ErrorFormats
-from service.wire.responses import HEADERS, Ready, of_ready
+from service.wire.long_answers import LongBody
+from service.wire.responses import HEADERS, of_long
 from service.wire.schemas import Examples
 
 _OF_GUARDS: Final = {
@@ -83,8 +84,8 @@ class ReadyDocument:
     def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
         """Calls `make` once, on a pool thread; again only if it raised."""
         self._make = make
-        self._ready: Ready | None = None
-        self._making: asyncio.Future[Ready] | None = None
+        self._ready: LongBody | None = None
+        self._making: asyncio.Future[LongBody] | None = None
 
     async def answer(self, request: Request) -> Response:
         """The document, or 304 if the caller has it."""
@@ -93,12 +94,12 @@ class ReadyDocument:
                 self._making = asyncio.get_running_loop().run_in_executor(None, self._encoded)
                 self._making.add_done_callback(self._made)
             self._ready = await asyncio.shield(self._making)  # the first caller may leave
-        return of_ready(request, self._ready)
+        return of_long(request, self._ready, [])
 
-    def _encoded(self) -> Ready:
-        return Ready.of(msgspec.json.encode(self._make()))
+    def _encoded(self) -> LongBody:
+        return LongBody.of([msgspec.json.encode(self._make())])
 
-    def _made(self, _: asyncio.Future[Ready]) -> None:
+    def _made(self, _: asyncio.Future[LongBody]) -> None:
         self._making = None
 
 

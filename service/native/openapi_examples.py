@@ -306,6 +306,11 @@ BODIES: Final[Mapping[tuple[str, str], object]] = {
     },
 }
 
+_FIRST_PARTITION: Final = {
+    "topic": "$response.body#/name",
+    "partition": "$response.body#/partitions/0/partition",
+}
+
 #: Which operations an answer leads to: by operation and status, the target with its parameters.
 LINKS: Final[Mapping[str, Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]]]] = {
     "getCluster": {"200": {"broker": ("getBroker", {"broker_id": "$response.body#/brokers/0/id"})}},
@@ -317,20 +322,8 @@ LINKS: Final[Mapping[str, Mapping[str, Mapping[str, tuple[str, Mapping[str, str]
     },
     "getTopic": {
         "200": {
-            "partition": (
-                "getPartition",
-                {
-                    "topic": "$response.body#/name",
-                    "partition": "$response.body#/partitions/0/partition",
-                },
-            ),
-            "leader": (
-                "lookUpLeader",
-                {
-                    "topic": "$response.body#/name",
-                    "partition": "$response.body#/partitions/0/partition",
-                },
-            ),
+            "partition": ("getPartition", _FIRST_PARTITION),
+            "leader": ("lookUpLeader", _FIRST_PARTITION),
         }
     },
     "lookUpLeader": {"200": {"broker": ("getBroker", {"broker_id": "$response.body#/leader/id"})}},

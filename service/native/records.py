@@ -18,6 +18,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from service.native.schemas import (
+    FORMATS,
     MANY_BODY,
     MANY_EXAMPLE,
     PRODUCE_BODY,
@@ -37,8 +38,6 @@ from service.wire.responses import as_is, problems, with_headers
 from service.wire.schemas import ManyAnswer, ProduceAnswer
 from service.wire.strict_json import MAX_INT32
 from service.wire.waiting import MAX_WAIT_MS
-
-_FORMATS: Final = [form.value for form in Format]
 
 _STREAM_IN: Final = '{"key":"customer-7","value":{"total":12.5}}\n{"key":"customer-8","value":null}\n'
 _STREAM_OUT: Final = (
@@ -86,7 +85,7 @@ _KEY_FORMAT: Final = _parameter(
     "query",
     "Format of keys.",
     type="string",
-    enum=_FORMATS,
+    enum=FORMATS,
     default=Format.TEXT.value,
 )
 _OF_BYTES: Final = [
@@ -117,7 +116,7 @@ _OF_STREAM: Final = [
         "query",
         "Format of values.",
         type="string",
-        enum=_FORMATS,
+        enum=FORMATS,
         default=Format.JSON.value,
     ),
 ]

@@ -14,17 +14,11 @@ from service.lookup.lookups import Demands
 from service.lookup.paging import PageQuery
 from service.produce.many_topics import MAX_TOPICS
 from service.wire.payload import Format
-from service.wire.schemas import (
-    FailedItem,
-    Int32,
-    Milliseconds,
-    WaitQuery,
-)
+from service.wire.schemas import RECORD_HEADER, FailedItem, Int32, Milliseconds, WaitQuery
 from service.wire.strict_json import MAX_INT32
 
 #: As in spool/dead_letters.py, which is not loaded without a spool. Unreadable entries can't be requeued.
 DeadLetterReason = Literal["too_large", "forbidden", "topic_gone", "partition_gone", "invalid", "refused"]
-
 
 #: Look-ups of one POST /v1/leaders. More would delay those of other callers.
 MAX_LOOKUPS: Final = 1_000
@@ -149,18 +143,7 @@ class SpooledAnswer(BaseModel):
 
 # -- bodies parsed by msgspec, not by pydantic ---------------------------------------------------------------
 
-_FORMATS = [form.value for form in Format]
-
-_HEADER: dict[str, Any] = {
-    "title": "RecordHeader",
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["key", "value"],
-    "properties": {
-        "key": {"type": "string"},
-        "value": {"type": ["string", "null"], "contentEncoding": "base64"},
-    },
-}
+FORMATS: Final = [form.value for form in Format]
 
 _RECORD: dict[str, Any] = {
     "title": "ProduceRecord",
@@ -176,7 +159,7 @@ _RECORD: dict[str, Any] = {
             "minimum": 0,
             "description": "Milliseconds since 1970; now if null or absent.",
         },
-        "headers": {"type": ["array", "null"], "items": _HEADER},
+        "headers": {"type": ["array", "null"], "items": RECORD_HEADER},
     },
 }
 
@@ -186,8 +169,8 @@ PRODUCE_BODY: dict[str, Any] = {
     "additionalProperties": False,
     "required": ["records"],
     "properties": {
-        "key_format": {"type": "string", "enum": _FORMATS, "default": Format.TEXT.value},
-        "value_format": {"type": "string", "enum": _FORMATS, "default": Format.JSON.value},
+        "key_format": {"type": "string", "enum": FORMATS, "default": Format.TEXT.value},
+        "value_format": {"type": "string", "enum": FORMATS, "default": Format.JSON.value},
         "records": {"type": "array", "minItems": 1, "items": _RECORD},
     },
 }
@@ -240,7 +223,7 @@ LOOKUPS_BODY: dict[str, Any] = {
                     "topic": {"type": "string"},
                     "partition": {"type": "integer", "minimum": 0, "maximum": MAX_INT32},
                     "key": {"description": "In key_format; instead of a partition."},
-                    "key_format": {"type": "string", "enum": _FORMATS, "default": Format.TEXT.value},
+                    "key_format": {"type": "string", "enum": FORMATS, "default": Format.TEXT.value},
                 },
             },
         }

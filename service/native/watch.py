@@ -10,26 +10,26 @@ keeps both equal. Event loop only.
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import ExitStack
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
-from service.admission.caller import Caller, caller_of
+from service.admission.caller import caller_of
 from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.native.schemas import Broker
 from service.sidecar.status_report import StatusReport
 from service.watch.event_stream import MEDIA_TYPE, EventStream
 from service.watch.feed import ChangeFeed
 from service.watch.long_poll import LongPoll, number_of
-from service.wire.asgi import ASGIApp, HeaderPairs, Receive, Scope, Send, header
+from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import refused
 from service.wire.media_type import JSON
 from service.wire.responses import of_chunks, problems
 from service.wire.schemas import FailedItem, Milliseconds, check_query, digits_only
 from service.wire.schemas import Query as QueryModel
-from service.wire.streaming import Outlet, StreamedAnswer, unless_gone
+from service.wire.streaming import StreamedAnswer, unless_gone
 from service.wire.waiting import MAX_WAIT_MS
 
 #: A person could not follow more frequent status events.
@@ -232,9 +232,7 @@ class WatchRoute:
         for name in ("min_version", "max_block_ms"):
             if getattr(query, name) is not None:
                 raise refused(422, "is for `Accept: application/json` only", place=f"query.{name}")
-        return _EventAnswer(
-            partial(self._stream, caller=caller_of(request.scope), wanted=wanted, status_ms=query.status_ms)
-        )
+        return await self._streamed(request, wanted, query.status_ms)
 
     async def snapshot(self, request: Request, query: Annotated[SnapshotQuery, Query()]) -> Response:
         """What the sidecar knows of the cluster, in one answer."""
@@ -245,22 +243,15 @@ class WatchRoute:
         wanted = _Wanted(_names_of(query.topics), query.last_event_id)
         return await self._polled(request, wanted, query.max_block_ms)
 
-    async def _stream(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        *,
-        caller: Caller,
-        wanted: _Wanted,
-        status_ms: int | None,
-    ) -> None:
-        """Raises ProblemError, before it sends anything, without a permit or if the look-up is refused.
+    async def _streamed(self, request: Request, wanted: _Wanted, status_ms: int | None) -> Response:
+        """An event stream. The watcher holds its permit as long as the answer lasts.
 
-        The watcher holds its permit exactly as long as the answer lasts.
+        Raises ProblemError without a permit, or if the look-up is refused.
         """
-        with self._feed.subscribe(caller, wanted.names) as subscription:
-            found = await self._lookups.know(wanted.names or (), NO_DEMANDS, receive, caller)
+        caller = caller_of(request.scope)
+        with ExitStack() as held:
+            subscription = held.enter_context(self._feed.subscribe(caller, wanted.names))
+            found = await self._lookups.know(wanted.names or (), NO_DEMANDS, request.receive, caller)
             stream = EventStream(
                 self._feed,
                 subscription,
@@ -269,13 +260,12 @@ class WatchRoute:
                 status=lambda: self._status.shared_body(caller),
                 status_ms=status_ms,
             )
-
-            async def write(outlet: Outlet) -> None:
-                await stream.write(outlet, wanted.last_id)
-
-            headers = [(b"content-type", MEDIA_TYPE), *_COMMON]
-            answer = StreamedAnswer(headers, write, stall_ms=self._times.stall_timeout_ms)
-            await answer(scope, receive, send)
+            return StreamedAnswer(
+                [(b"content-type", MEDIA_TYPE), *_COMMON],
+                lambda outlet: stream.write(outlet, wanted.last_id),
+                stall_ms=self._times.stall_timeout_ms,
+                held=held.pop_all(),
+            )
 
     async def _polled(
         self,
@@ -303,17 +293,6 @@ class WatchRoute:
             chunks = await unless_gone(waiting, request.receive)
         length = sum(map(len, chunks))
         return of_chunks([(b"content-type", JSON), (b"content-length", b"%d" % length), *_COMMON], chunks)
-
-
-class _EventAnswer(Response):
-    """A streamed answer."""
-
-    def __init__(self, stream: ASGIApp) -> None:
-        super().__init__()
-        self._stream = stream
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._stream(scope, receive, send)
 
 
 def wants_json(accept: bytes | None) -> bool:

@@ -11,7 +11,7 @@ of header names. If `exemplars` is off, no header is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import Final, Self
 
@@ -28,8 +28,8 @@ from service.base.fast_metrics import (
     histogram_family,
     histograms,
 )
-from service.wire.asgi import ASGIApp, Message, Receive, Scope, Send, header
-from service.wire.trace_context import trace_context
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus, header
+from service.wire.trace_context import TRACEPARENT, trace_context
 
 #: The label of requests without a route, so that callers can't create series.
 OTHER: Final = "other"
@@ -40,13 +40,7 @@ PRODUCE_OUTCOMES: Final = ("success", "partial", "error")
 #: Methods that have their own label; HTTP allows any word.
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
-
-#: The header that names a trace. Source: W3C Trace Context, section 3.2.
-TRACEPARENT: Final = b"traceparent"
 _RECORDED: Final = 0x01
-
-#: Reads a traceparent. Returns None if it is invalid, or if its trace is not recorded.
-ReadTrace = Callable[[bytes], Trace | None]
 
 
 def recorded_trace(traceparent: bytes) -> Trace | None:
@@ -57,10 +51,6 @@ def recorded_trace(traceparent: bytes) -> Trace | None:
     return Trace(context.trace_id, context.span_id)
 
 
-def _no_trace(_: bytes) -> Trace | None:
-    return None
-
-
 def produce_outcome(failed: int, records: int) -> str:
     """Returns the outcome of a produce request with so many failed records."""
     return "success" if not failed else "partial" if failed < records else "error"
@@ -69,21 +59,18 @@ def produce_outcome(failed: int, records: int) -> str:
 class RouteCounters:
     """The counters of one route, method and status. A fast path holds them: counting is two additions."""
 
-    __slots__ = ("_read_trace", "_requests", "_seconds")
+    __slots__ = ("_exemplars", "_requests", "_seconds")
 
-    def __init__(self, requests: Counter, seconds: Histogram, read_trace: ReadTrace = recorded_trace) -> None:
+    def __init__(self, requests: Counter, seconds: Histogram, *, exemplars: bool) -> None:
         self._requests = requests
         self._seconds = seconds
-        self._read_trace = read_trace
+        self._exemplars = exemplars
 
     def add(self, seconds: float, traceparent: bytes | None = None) -> None:
         """Counts a request, and keeps its trace as exemplar if it has one."""
         self._requests.value += 1
-        trace = None if traceparent is None else self._read_trace(traceparent)
-        if trace is None:
-            self._seconds.observe(seconds)
-        else:
-            self._seconds.observe_traced(seconds, trace)
+        trace = recorded_trace(traceparent) if traceparent is not None and self._exemplars else None
+        self._seconds.observe(seconds, trace)
 
 
 class TimedProduce:
@@ -102,11 +89,7 @@ class TimedProduce:
         return self
 
     def __exit__(self, *_: object) -> None:
-        histogram, seconds = self._by_outcome[self.outcome], perf_counter() - self._started_s
-        if self._trace is None:
-            histogram.observe(seconds)
-        else:
-            histogram.observe_traced(seconds, self._trace)
+        self._by_outcome[self.outcome].observe(perf_counter() - self._started_s, self._trace)
 
 
 class HttpMetrics(Collector):
@@ -143,15 +126,21 @@ class HttpMetrics(Collector):
         self.replays = self._replays.child()
         self.keys_forgotten_early = self._keys_forgotten.child()
         self.in_progress = 0
+        self._by_route: dict[tuple[str, str, int], RouteCounters] = {}
 
     def route_counters(self, method: str, route: str, status: int) -> RouteCounters:
-        """Returns the counters of a route. Callers on a hot path keep them."""
-        method = method if method in METHODS else OTHER
-        return RouteCounters(
-            self._requests.child(method, route, str(status)),
-            self._seconds.child(method, route),
-            recorded_trace if self._exemplars else _no_trace,
-        )
+        """Returns the counters of a route."""
+        found = self._by_route.get((method, route, status))
+        if found is None:
+            label = method if method in METHODS else OTHER
+            found = RouteCounters(
+                self._requests.child(label, route, str(status)),
+                self._seconds.child(label, route),
+                exemplars=self._exemplars,
+            )
+            if label == method:  # callers can't make it grow by words of their own
+                self._by_route[method, route, status] = found
+        return found
 
     def traceparent_of(self, scope: Scope) -> bytes | None:
         """Returns a request's traceparent; None if it has none or `exemplars` is off."""
@@ -191,21 +180,12 @@ class Observed:
             await self._app(scope, receive, send)
             return
         started = perf_counter()
-        status = 500
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        watched = WatchedStatus(scope, send)
         self._metrics.in_progress += 1
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, watched.send)
         finally:
             self._metrics.in_progress -= 1
             route = getattr(scope.get("route"), "path", OTHER)
-            traceparent = self._metrics.traceparent_of(scope)
-            self._metrics.route_counters(scope["method"], route, status).add(
-                perf_counter() - started, traceparent
-            )
+            counters = self._metrics.route_counters(scope["method"], route, watched.status or 500)
+            counters.add(perf_counter() - started, self._metrics.traceparent_of(scope))

@@ -26,11 +26,10 @@ from prometheus_client.registry import Collector
 
 from client_core import EncodedHeaders, Headers, ProducerRecord, Result
 from service.wire.asgi import ASGIApp, Receive, Scope, Send, header
-from service.wire.trace_context import TRACE_CONTEXT, TraceContext, trace_context_of
+from service.wire.trace_context import TRACE_CONTEXT, TRACEPARENT, TraceContext, trace_context_of
 
-PARENT_HEADER: Final = "traceparent"
+PARENT_HEADER: Final = TRACEPARENT.decode()
 STATE_HEADER: Final = "tracestate"
-_PARENT: Final = PARENT_HEADER.encode()
 _OWN: Final = frozenset({PARENT_HEADER, STATE_HEADER})
 
 #: Makes a record of its six members, without the Python call of `ProducerRecord(…)`.
@@ -133,18 +132,6 @@ class Traces(Protocol):
         ...
 
 
-class CarriedTraces:
-    """Passes the caller's context on, and makes no spans."""
-
-    spans: Final = None
-
-    def around(self, app: ASGIApp, client_id: str, route_of: Callable[[Scope], str | None]) -> ASGIApp:
-        return _Carried(app)
-
-    def close(self, timeout_ms: int) -> None:
-        """Does nothing."""
-
-
 class NoTraces:
     """Ignores traces."""
 
@@ -157,6 +144,13 @@ class NoTraces:
         """Does nothing."""
 
 
+class CarriedTraces(NoTraces):
+    """Passes the caller's context on, and makes no spans."""
+
+    def around(self, app: ASGIApp, client_id: str, route_of: Callable[[Scope], str | None]) -> ASGIApp:
+        return _Carried(app)
+
+
 class _Carried:
     """The ASGI callable of CarriedTraces. A request without a context costs a look into its headers."""
 
@@ -166,7 +160,7 @@ class _Carried:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope.get("method") != "POST":
             return self._app(scope, receive, send)
-        context = None if header(scope, _PARENT) is None else trace_context_of(scope)
+        context = None if header(scope, TRACEPARENT) is None else trace_context_of(scope)
         if context is not None:
             return traced(self._app, scope, receive, send, CarriedTrace(context))
         if REQUEST_TRACE.get() is not None:  # of another request: some servers reuse its task

@@ -26,7 +26,7 @@ from client_core import ProduceResult, ProducerRecord, Result
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.admission.guards import BodyTooLargeError
-from service.observe.http_metrics import RouteCounters, TimedProduce
+from service.observe.http_metrics import TimedProduce
 from service.produce.body_threads import FEW_RECORDS, let_go
 from service.produce.idempotency import Name, key_of
 from service.produce.many_topics import OWN_TOPICS
@@ -100,9 +100,8 @@ class ProduceEndpoint:
         self._once = Once(producing, keys, self._clock, self._acknowledged, metrics.replays, body_threads)
         self._spooled = spooled
         self._ndjson = NdjsonProduce(producing, streams, body_threads)
-        self._counters_by_route: dict[tuple[int, str], RouteCounters] = {}
         for status in (429, 503):  # series that an alert uses must begin at 0
-            self._route_counters(status)
+            metrics.route_counters("POST", ROUTE, status)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         topic = None
@@ -128,7 +127,7 @@ class ProduceEndpoint:
         finally:
             self._metrics.in_progress -= 1
             route = MANY_ROUTE if topic == OWN_TOPICS else ROUTE
-            counters = self._counters_by_route.get((status, route)) or self._route_counters(status, route)
+            counters = self._metrics.route_counters("POST", route, status)
             counters.add(perf_counter() - started, timed.traceparent)
 
     async def _stream(self, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,7 +143,8 @@ class ProduceEndpoint:
             await respond(send, status, answer.headers, answer.body)
         finally:
             self._metrics.in_progress -= 1
-            self._route_counters(status).add(perf_counter() - started, self._metrics.traceparent_of(scope))
+            counters = self._metrics.route_counters("POST", ROUTE, status)
+            counters.add(perf_counter() - started, self._metrics.traceparent_of(scope))
 
     def open_stream(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
         """Returns the response to an NDJSON request; call it. Raises ProblemError: nothing was written."""
@@ -221,14 +221,6 @@ class ProduceEndpoint:
         if topic == OWN_TOPICS:
             return answer_of_topics(records, self._producing.outcomes(records, result), self._acknowledged)
         return answer_of(topic, self._producing.outcomes(records, result), self._acknowledged)
-
-    def _route_counters(self, status: int, route: str = ROUTE) -> RouteCounters:
-        route_counters = self._counters_by_route.get((status, route))
-        if route_counters is None:
-            route_counters = self._counters_by_route[status, route] = self._metrics.route_counters(
-                "POST", route, status
-            )
-        return route_counters
 
 
 def topic_of_path(raw_path: bytes) -> str | None:

@@ -6,7 +6,7 @@ the known topics: one per second is negligible. Event loop only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from service.admission.failed_requests import FailedRequests
 from service.base.producer_protocol import Producer
 from service.observe.http_metrics import PRODUCE_OUTCOMES, HttpMetrics
 from service.observe.slowness.collector import Failure, LeaderMove, NodeSlowness, Observed, Slowness
-from service.observe.slowness.judging import Picture, judge
+from service.observe.slowness.judging import Picture, judge, total_of
 from service.observe.slowness.recent_times import NOTHING_RECENT, Second
 from service.wire.errors import cause_item
 from service.wire.freshness import rfc3339, version_text
@@ -171,14 +171,15 @@ def _phases(picture: Picture, observed: Observed) -> dict[str, Any]:
     by_phase: dict[Phase, list[int]] = {Phase.METADATA: [], Phase.BUFFER: []}
     for wait in backlog.topic_waits:
         by_phase[wait.phase].append(wait.oldest_submitted_ms)
+    queued, in_flight = total_of(backlog.queued.values()), total_of(backlog.in_flight.values())
     waiting = {
         "metadata": (status.waiting_for_metadata, min(by_phase[Phase.METADATA], default=None)),
         "buffer": (
             max(status.waiting_for_buffer, status.buffer.waiters),
             min(by_phase[Phase.BUFFER], default=None),
         ),
-        "queue": _records_and_oldest(backlog.queued),
-        "delivery": _records_and_oldest(backlog.in_flight),
+        "queue": (queued.records, queued.oldest_created_ms),
+        "delivery": (in_flight.records, in_flight.oldest_created_ms),
     }
     return {
         phase: {
@@ -188,11 +189,6 @@ def _phases(picture: Picture, observed: Observed) -> dict[str, Any]:
         }
         for phase, (number, oldest_ms) in waiting.items()
     }
-
-
-def _records_and_oldest(counts: Mapping[Any, BatchCount]) -> tuple[int, int | None]:
-    oldest = [c.oldest_created_ms for c in counts.values() if c.oldest_created_ms is not None]
-    return sum(count.records for count in counts.values()), min(oldest, default=None)
 
 
 def _waits(waits: Sequence[TopicWait], may_read: Callable[[str], bool], now_ms: int) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from typing import Final
 
 from service.base.settings_sources import SettingsError
 from service.wire.asgi import ANSWER, Answer, HeaderPairs, Message, Scope, Send, header, header_lines
+from service.wire.media_type import media_type_of
 
 #: An origin as browsers send it (RFC 6454 section 6.2): no path, no trailing slash, no wildcard.
 _ORIGIN: Final = re.compile(
@@ -159,8 +160,7 @@ def is_form(scope: Scope) -> bool:
 
     Signs are the content type, or that the browser will replace the page with the answer.
     """
-    media_type = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
-    return media_type in _FORM_TYPES or (
+    return media_type_of(header(scope, b"content-type")) in _FORM_TYPES or (
         scope["method"] not in ("GET", "HEAD") and header(scope, b"sec-fetch-mode") == b"navigate"
     )
 

@@ -88,7 +88,7 @@ DEFAULT_RETRY_AFTER_S: Final = 1
 class Problem:
     """A problem document, not yet encoded. `headers` are response headers, not part of the document.
 
-    `reason` is set if it does not follow from the other members.
+    `reason` is set if it does not follow from the other members; so is `dialect_code`, a dialect's number.
     """
 
     status: int
@@ -104,6 +104,7 @@ class Problem:
     results: list[object] | None = None
     headers: tuple[tuple[bytes, bytes], ...] = field(default=())
     reason: Reason | None = None
+    dialect_code: int | None = None
 
     @property
     def said_reason(self) -> Reason:
@@ -246,10 +247,7 @@ def error_item(problem: Problem) -> dict[str, Any]:
 
 def problem_of_body(error: BodyError) -> Problem:
     """Returns the problem for a rejected body; nothing of it was written."""
-    detail = f"{error.place}: {error.message}" if error.place else error.message
-    return Problem(
-        status=error.status, detail=detail, place=error.place or WHOLE_BODY, written=Written.NO.value
-    )
+    return Problem(error.status, str(error), place=error.place or WHOLE_BODY, written=Written.NO.value)
 
 
 def refused(

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Final
 
+from client_core import RefreshTime
 from service.wire.asgi import HeaderPairs
 
 AGE: Final = b"age"
@@ -50,15 +51,13 @@ def matches(if_none_match: bytes, etag: bytes) -> bool:
     return any(part == b"*" or part.removeprefix(b"W/") == etag for part in candidates)
 
 
-def freshness_headers(
-    version: bytes, refreshed_ms: int | None, refreshed_wall_ms: int | None, now_ms: int
-) -> HeaderPairs:
-    """Returns the freshness headers of an answer; without Age and time when it was never refreshed."""
+def freshness_headers(version: bytes, time: RefreshTime | None, now_ms: int) -> HeaderPairs:
+    """Returns the freshness headers of an answer; without Age and time if it was never refreshed."""
     headers = [(VERSION, version)]
-    if refreshed_ms is not None:
-        headers.append((AGE, b"%d" % max((now_ms - refreshed_ms) // 1000, 0)))
-    if refreshed_wall_ms is not None:
-        headers.append((REFRESHED_AT, rfc3339(refreshed_wall_ms).encode()))
+    if time is not None:
+        headers.append((AGE, b"%d" % max((now_ms - time.now_ms) // 1000, 0)))
+        if time.wall_ms is not None:
+            headers.append((REFRESHED_AT, rfc3339(time.wall_ms).encode()))
     return headers
 
 

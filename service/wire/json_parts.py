@@ -34,7 +34,6 @@ _LEVELS: Final = 6
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*' + POSSESSIVE_BYTES + rb'"'
 _INSIDE_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*' + POSSESSIVE_BYTES, re.DOTALL)
 
-
 _ALL: Final = msgspec.json.Decoder(list[Raw])
 
 #: A record's JSON may be this many times its size: every byte may be an escape, `\\u0061`.
@@ -91,10 +90,11 @@ def items_of_body(body: bytes, limits: BodyLimits) -> list[Raw]:
 
     Raises BodyError: 400 for anything but an array, 413 for an item that is too long.
     """
-    parts = array_of_body(body, limits.record_text_bytes) if len(body) > LARGE_BYTES else None
-    if parts is None:
+    at = _after_space(body, 0)
+    if len(body) <= LARGE_BYTES or body[at : at + 1] != b"[":
         limits.check_text(body)
         return items_of(compact(body), limits.records)
+    parts = ArrayParts(body, at + 1, limits.record_text_bytes)
     items = _first_of(parts, limits.records)
     if len(items) <= limits.records:
         compact(parts.around)  # checks the text after the array
@@ -107,9 +107,9 @@ def items_of_member(body: bytes, name: str, limits: BodyLimits) -> tuple[bytes, 
     None for a small body, or when the array is not found easily. Returns at most `limits.records` + 1 items,
     and then an empty body. Raises BodyError as `items_of_body` does.
     """
-    parts = None
-    if len(body) > LARGE_BYTES:
-        parts = array_of_member(body, name, limits.record_text_bytes)
+    if len(body) <= LARGE_BYTES:
+        return None
+    parts = array_of_member(body, name, limits.record_text_bytes)
     if parts is None:
         return None
     items = _first_of(parts, limits.records)
@@ -136,15 +136,13 @@ def _values(plain: bytes) -> bytes:
 
 _WITHIN: Final = re.compile(_values(rb'[^"{}\[\]]++'), re.DOTALL)
 _ITEM: Final = re.compile(_values(rb'[^",{}\[\]]++'), re.DOTALL)
-_ITEMS_WITH_COMMAS: Final = re.compile(
-    rb"(?:" + _values(rb'[^",{}\[\]]++') + rb",)*" + POSSESSIVE_BYTES, re.DOTALL
-)
+#: Up to the last comma between whole items.
+_ITEMS_WITH_COMMAS: Final = re.compile(rb"(?:" + _ITEM.pattern + rb",)*" + POSSESSIVE_BYTES, re.DOTALL)
 _OPENERS: Final = re.compile(rb"[\[{]++")
 _CLOSERS: Final = re.compile(rb"[\]}]++")
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 
 _INDEX: Final = re.compile(r"\[(\d+)\]")
-_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: Minimum length of a text that is split.
 LARGE_BYTES: Final = 2 * PART_BYTES
@@ -177,7 +175,8 @@ class ArrayParts:
         first = True
         while not is_last:
             at = self._at
-            end = _after_last_comma(body, at, self._part_bytes)
+            found = _ITEMS_WITH_COMMAS.match(body, at, at + self._part_bytes)
+            end = at if found is None else found.end()
             if end == at:  # one item: larger than a window, or the last
                 end = self._end_of_item(at)
                 is_last = body[end : end + 1] == b"]"
@@ -205,7 +204,7 @@ class ArrayParts:
             message = f"{error.message} (counted from byte {at} of the body)"
             return BodyError(error.status, error.place, message)
         before = ArrayParts(self._body[: at - 1] + b"]", self._start, self._max_item_bytes, self._part_bytes)
-        items = 0 if at == self._start else sum(len(_LIST.decode(part)) for part in before)
+        items = 0 if at == self._start else sum(len(_ALL.decode(part)) for part in before)
         place = f"{self._name}[{items + int(index[1])}]{error.place[index.end() :]}"
         return BodyError(error.status, place, error.message)
 
@@ -250,12 +249,6 @@ class ArrayParts:
                 return position
 
 
-def array_of_body(body: bytes, max_item_bytes: int) -> ArrayParts | None:
-    """Returns the parts of an array body; None for any other body."""
-    at = _after_space(body, 0)
-    return ArrayParts(body, at + 1, max_item_bytes) if body[at : at + 1] == b"[" else None
-
-
 def array_of_member(body: bytes, name: str, max_item_bytes: int) -> ArrayParts | None:
     """Returns the parts of a member array of an object body; None when it is not found easily.
 
@@ -272,12 +265,6 @@ def _head_of(name: str) -> re.Pattern[bytes]:
     member = _STRING + colon + rb"(?:" + _STRING + rb"|[-\w.+]++)" + comma
     own = b'"' + name.encode() + b'"' + colon
     return re.compile(space + rb"\{" + space + rb"(?:" + member + rb")*" + own + rb"\[", re.DOTALL)
-
-
-def _after_last_comma(body: bytes, at: int, part_bytes: int) -> int:
-    """Returns the position after the last comma between whole items in the window at `at`, else `at`."""
-    found = _ITEMS_WITH_COMMAS.match(body, at, at + part_bytes)
-    return at if found is None else found.end()
 
 
 def _end_of_string(body: bytes, at: int, part_bytes: int) -> int:

@@ -273,25 +273,14 @@ _OF_PHASE: Final[Mapping[str | None, Reason]] = {
     "delivery": NOT_DELIVERED,
 }
 
+#: Of a problem that says nothing more.
 _OF_STATUS: Final[Mapping[int, Reason]] = {
-    400: MALFORMED,
-    401: TOKEN,
-    403: FORBIDDEN,
-    404: NOT_FOUND,
-    405: METHOD,
-    406: MEDIA_TYPE,
-    408: BODY_LATE,
-    412: OTHER_PROCESS,
-    413: TOO_LARGE,
-    414: MALFORMED,
-    415: MEDIA_TYPE,
-    421: HOST,
-    422: INVALID,
-    429: OVERLOADED,
-    431: MALFORMED,
-    501: MALFORMED,
-    504: UNKNOWN_OUTCOME,
-    505: MALFORMED,
+    status: reason
+    for reason in (
+        *(MALFORMED, TOKEN, FORBIDDEN, NOT_FOUND, METHOD, MEDIA_TYPE, BODY_LATE, OTHER_PROCESS, TOO_LARGE),
+        *(HOST, INVALID, OVERLOADED, UNKNOWN_OUTCOME),
+    )
+    for status in reason.statuses
 }
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, Protocol
 
 from fastapi import Request, Response
 
 from service.wire.asgi import HeaderPairs, Scope, header_values
 from service.wire.content_coding import vary_of
 from service.wire.errors import PROBLEM_TYPE, Problem, Refusal
-from service.wire.freshness import CACHE_CONTROL, etag_of, matches
+from service.wire.freshness import CACHE_CONTROL, matches
 from service.wire.long_answers import LongAnswer, LongBody
 from service.wire.media_type import JSON
 from service.wire.schemas import ProblemAnswer, error_answers
@@ -108,79 +108,51 @@ class Prepared(Protocol):
     def chunks(self) -> Sequence[bytes]: ...
 
 
-class Ready(NamedTuple):
-    """A constant body and its ETag."""
-
-    body: bytes
-    etag: bytes
-
-    @classmethod
-    def of(cls, body: bytes) -> Self:
-        return cls(body, etag_of(body))
-
-
-def of_ready(request: Request, ready: Ready) -> Response:
-    """A constant JSON answer, or 304 if the caller has it."""
-    headers_304 = [(b"etag", ready.etag), CACHE_CONTROL]
-    if _holds(request.scope, ready.etag):
-        return _plain(304, headers_304, b"")
-    return _plain(200, [*_head(JSON, ready.body), *headers_304], ready.body)
-
-
 def of_prepared(request: Request, entry: Prepared) -> Response:
     """A prepared answer, or 304 if the caller has it."""
     if _holds(request.scope, entry.etag):
-        return _plain(304, entry.headers_304, b"")
+        return as_is(304, entry.headers_304, b"")
     return of_chunks(entry.headers, entry.chunks)
 
 
-def with_etag(scope: Scope, body: bytes, freshness: HeaderPairs) -> tuple[int, HeaderPairs, bytes]:
-    """Returns status, headers and body of a newly built answer in one piece, or of a 304."""
-    etag = etag_of(body)
-    headers_304 = [(b"etag", etag), CACHE_CONTROL, *freshness]
-    if _holds(scope, etag):
-        return 304, headers_304, b""
-    return 200, [*_head(JSON, body), *headers_304], body
+def with_etag(
+    scope: Scope, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON
+) -> tuple[int, HeaderPairs]:
+    """Returns status and headers of a newly built answer: 304 if the caller has it."""
+    headers_304 = [(b"etag", body.etag), CACHE_CONTROL, *freshness]
+    if _holds(scope, body.etag):
+        return 304, headers_304
+    return 200, [*_head(media_type, body.length), *headers_304]
 
 
 def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
     """A newly built answer, or 304."""
-    headers_304 = [(b"etag", body.etag), CACHE_CONTROL, *freshness]
-    if _holds(request.scope, body.etag):
-        return _plain(304, headers_304, b"")
-    return of_chunks([*_head_of(media_type, body.length), *headers_304], body.chunks)
+    status, headers = with_etag(request.scope, body, freshness, media_type)
+    return of_chunks(headers, body.chunks) if status == 200 else as_is(status, headers, b"")
 
 
 def of_chunks(headers: HeaderPairs, chunks: Sequence[bytes]) -> Response:
     """Returns a response in pieces with complete headers; a single piece is sent with its head."""
-    return _plain(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
+    return as_is(200, headers, chunks[0]) if len(chunks) == 1 else LongAnswer(200, headers, chunks)
 
 
 def of_json(body: bytes, media_type: bytes = JSON) -> Response:
     """Returns an uncacheable JSON answer: no ETag, no age."""
-    return _plain(200, [*_head(media_type, body), (b"cache-control", b"no-store")], body)
+    return as_is(200, [*_head(media_type, len(body)), (b"cache-control", b"no-store")], body)
 
 
 def of_refusal(refusal: Refusal, problem: Problem) -> Response:
     """Returns a problem in the caller's error format."""
-    headers = [*_head(refusal.media_type, refusal.body), *problem.all_headers(), *refusal.headers]
-    return _plain(refusal.status, headers, refusal.body)
+    headers = [*_head(refusal.media_type, len(refusal.body)), *problem.all_headers(), *refusal.headers]
+    return as_is(refusal.status, headers, refusal.body)
+
+
+def _head(media_type: bytes, length: int) -> HeaderPairs:
+    return [(b"content-type", media_type), (b"content-length", b"%d" % length), *vary_of(length)]
 
 
 def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:
     """Returns a response with complete headers."""
-    return _plain(status, headers, body)
-
-
-def _head(media_type: bytes, body: bytes) -> HeaderPairs:
-    return _head_of(media_type, len(body))
-
-
-def _head_of(media_type: bytes, length: int) -> HeaderPairs:
-    return [(b"content-type", media_type), (b"content-length", b"%d" % length), *vary_of(length)]
-
-
-def _plain(status: int, headers: HeaderPairs, body: bytes) -> Response:
     response = Response(status_code=status)
     response.body = body
     response.raw_headers = headers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Request
@@ -82,6 +82,19 @@ class WaitQuery(Query):
     max_block_ms: Milliseconds | None = Field(
         None, description="How long to wait for metadata at most (Kafka's max.block.ms, for this request)."
     )
+
+
+#: A header of a record in a body that is parsed by hand.
+RECORD_HEADER: Final[dict[str, Any]] = {
+    "title": "RecordHeader",
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["key", "value"],
+    "properties": {
+        "key": {"type": "string"},
+        "value": {"type": ["string", "null"], "contentEncoding": "base64"},
+    },
+}
 
 
 class Receipt(BaseModel):

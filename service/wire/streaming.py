@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from starlette.responses import Response
 
 from service.wire.asgi import ABORT, HeaderPairs, Message, Receive, Scope, Send, header
-from service.wire.waiting import CallerGoneError
+from service.wire.waiting import CallerGoneError, until_gone
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class AskedBody:
 async def unless_gone(work: Awaitable[T], receive: Receive) -> T:
     """Returns the result of `work`. If the caller leaves first, cancels it and raises CallerGoneError."""
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_gone(receive))
+    watching = asyncio.ensure_future(until_gone(receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -124,8 +124,3 @@ async def unless_gone(work: Awaitable[T], receive: Receive) -> T:
         for task in (working, watching):
             task.cancel()
         await asyncio.gather(working, watching, return_exceptions=True)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

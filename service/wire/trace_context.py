@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 
 from service.wire.asgi import Scope, header
 
-_TRACEPARENT: Final = re.compile(
+TRACEPARENT: Final = b"traceparent"
+_FORM: Final = re.compile(
     rb"(?!ff)(?P<version>[0-9a-f]{2})-(?P<trace>(?!0{32})[0-9a-f]{32})-(?P<span>(?!0{16})[0-9a-f]{16})"
     rb"-(?P<flags>[0-9a-f]{2})(?P<more>-[\x21-\x7e]*)?"
 )
@@ -64,13 +65,13 @@ class TraceContext(NamedTuple):
 
 def trace_context_of(scope: Scope) -> TraceContext | None:
     """Returns the trace context of a request, or None."""
-    parent = header(scope, b"traceparent")
+    parent = header(scope, TRACEPARENT)
     return None if parent is None else trace_context(parent, header(scope, b"tracestate") or b"")
 
 
 def trace_context(parent: bytes, state: bytes = b"") -> TraceContext | None:
     """Returns the context from two headers (repeated ones joined by commas); None if `parent` is invalid."""
-    read = _TRACEPARENT.fullmatch(parent.strip(b" \t"))
+    read = _FORM.fullmatch(parent.strip(b" \t"))
     if read is None or len(parent) > _MAX_PARENT_BYTES or (read["more"] and read["version"] == _VERSION):
         return None
     return TraceContext(read[0], _state(state) if state else b"")

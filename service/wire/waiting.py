@@ -21,7 +21,6 @@ from service.wire.errors import Problem, ProblemError, problem_of
 #: Longer than nearly every acknowledgement, short enough that an abandoned permit goes unnoticed.
 _WATCH_AFTER_S: Final = 0.05
 
-
 #: A wait of more than an hour is a mistake in units.
 MAX_WAIT_MS: Final = 3_600_000
 
@@ -101,7 +100,7 @@ class _Unwatched:
                 self._timer = self.loop.call_later(left_s, self._begin)
                 return
             del self.waits[future]
-            watch = self.loop.create_task(_until_gone(receive, future))
+            watch = self.loop.create_task(_end_when_gone(receive, future))
             future.add_done_callback(partial(_end, watch))
 
 
@@ -120,8 +119,13 @@ def _end(watch: asyncio.Task[None], _: object) -> None:
     watch.cancel()
 
 
-async def _until_gone(receive: Receive, future: asyncio.Future[_Result]) -> None:
+async def until_gone(receive: Receive) -> None:
+    """Returns when the caller has closed the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _end_when_gone(receive: Receive, future: asyncio.Future[_Result]) -> None:
+    await until_gone(receive)
     if not future.done():
         future.set_exception(CallerGoneError("the caller closed the connection"))

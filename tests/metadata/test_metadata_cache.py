@@ -118,7 +118,7 @@ def test_what_is_unknown_is_none() -> None:
     assert cache.topic_id("t") is None
     assert cache.leader_for(TopicPartition("t", 0)) is None
     assert cache.refreshed_ms("t") is None
-    assert cache.refreshed_wall_ms("t") is None
+    assert cache.refresh_time("t") is None
     assert cache.last_successful_refresh_ms is None
 
 
@@ -156,7 +156,7 @@ def test_each_topic_has_the_time_of_the_last_response_that_held_it() -> None:
     answered = tables(table("b"), table("c"))
     merged = cache.merge_with(CLUSTER, answered, lambda name: True).refreshed_at(partly, 2, answered)
     assert [merged.refreshed_ms(name) for name in "abc"] == [100, 200, 200]
-    assert [merged.refreshed_wall_ms(name) for name in "abc"] == [1_100, 1_200, 1_200]
+    assert [merged.refresh_time(name) for name in "abc"] == [first, partly, partly]
     assert merged.last_successful_refresh_ms == 100
     assert merged.update_version == 2
 

@@ -13,6 +13,7 @@ from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
 from client_core.errors import AuthenticationError, KafkaError, TimeoutError
 from client_core.metadata.metadata import MetadataConfig
+from client_core.metadata.metadata_cache import RefreshTime
 from client_core.metadata.metadata_response import read_metadata_response
 from client_core.metadata.producer_metadata import ProducerMetadata, TopicError
 from tests.metadata.test_refresh_schedule import Unjittered
@@ -329,7 +330,8 @@ def test_each_topic_knows_when_it_was_refreshed(metadata: ProducerMetadata, cloc
     answer(metadata, ["b"], is_partial=True, now_ms=75)
     assert [metadata.cache.refreshed_ms(name) for name in "ab"] == [50, 75]
     wall_ms = clock.wall_ms()
-    assert [metadata.cache.refreshed_wall_ms(name) for name in "ab"] == [wall_ms - 25, wall_ms]
+    times = [metadata.cache.refresh_time(name) for name in "ab"]
+    assert times == [RefreshTime(50, wall_ms - 25), RefreshTime(75, wall_ms)]
 
 
 def test_a_topic_that_expired_is_not_reported_as_gone(clock: MockClock) -> None:

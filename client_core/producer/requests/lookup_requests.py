@@ -7,9 +7,10 @@ and offsets are AdminClient's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from client_core.cluster import TopicPartition
+from client_core.producer.requests.least_loaded_call import PendingCall
 from client_core.producer.requests.pending_configs import ConfigsWait
 from client_core.producer.requests.pending_metadata import Kind, PendingLookup
 from client_core.producer.requests.pending_offsets import OffsetsWait
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from client_core.clock import Clock
-    from client_core.producer.requests.least_loaded_call import IoExecutor
+    from client_core.producer.requests.least_loaded_call import IoExecutor, PendingCalls
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
     from client_core.producer.requests.pending_offsets import PendingOffsets
     from client_core.producer.requests.topic_refreshes import TopicRefreshes
     from client_core.producer.results.ticket import Done, Ticket
+
+
+_Call = TypeVar("_Call", bound=PendingCall)
 
 
 class LookupRequests:
@@ -61,7 +65,7 @@ class LookupRequests:
         check_topics(topics)
         since_ms = self._clock.now_ms()
         return self._take(
-            PendingLookup(Kind.TOPICS, done, since_ms, deadline_ms, topics, may_create, settle=settle)
+            PendingLookup(done, since_ms, deadline_ms, Kind.TOPICS, topics, may_create, settle=settle)
         )
 
     def update(
@@ -71,54 +75,45 @@ class LookupRequests:
         not_before_ms = None if max_age_ms is None else since_ms - max_age_ms
         return self._take(
             PendingLookup(
-                Kind.UPDATE,
                 done,
                 since_ms,
                 deadline_ms,
+                Kind.UPDATE,
                 min_version=min_version,
                 not_before_ms=not_before_ms,
             )
         )
 
     def listing(self, deadline_ms: int, done: Done) -> Ticket:
-        return self._take(PendingLookup(Kind.LISTING, done, self._clock.now_ms(), deadline_ms))
+        return self._take(PendingLookup(done, self._clock.now_ms(), deadline_ms, Kind.LISTING))
 
     def topic_configs(self, topic: str, deadline_ms: int, done: Done) -> Ticket:
         """Requests a topic's configs. Raises what check_topics raises."""
         check_topics((topic,))
-        wait = ConfigsWait(topic, done, self._clock.now_ms(), deadline_ms)
+        wait = ConfigsWait(done, self._clock.now_ms(), deadline_ms, topic)
         self._io_thread.do(lambda _: self._configs.take(wait))
-        return CancelTicket(lambda: self._cancel_configs(wait))
+        return self._ticket(self._configs, wait)
 
     def partition_offsets(self, topic: str, partition: int, deadline_ms: int, done: Done) -> Ticket:
         """Requests a partition's offsets from its leader. Raises what check_topics raises."""
         check_topics((topic,))
-        wait = OffsetsWait(TopicPartition(topic, partition), done, self._clock.now_ms(), deadline_ms)
+        wait = OffsetsWait(done, self._clock.now_ms(), deadline_ms, TopicPartition(topic, partition))
         self._io_thread.do(lambda _: self._offsets.take(wait))
-        return CancelTicket(lambda: self._cancel_offsets(wait))
+        return self._ticket(self._offsets, wait)
 
     def refresh(self, names: Iterable[str], deadline_ms: int, done: Done) -> Ticket:
         """Refreshes known topics outside the schedule (`topic_refreshes.py`)."""
-        refresh = TopicRefresh(tuple(names), done, self._clock.now_ms(), deadline_ms)
+        refresh = TopicRefresh(done, self._clock.now_ms(), deadline_ms, tuple(names))
         self._io_thread.do(lambda _: self._topic_refreshes.take(refresh))
-        return CancelTicket(lambda: self._cancel_refresh(refresh))
+        return self._ticket(self._topic_refreshes, refresh)
 
     def _take(self, lookup: PendingLookup) -> Ticket:
         self._io_thread.do(lambda now_ms: self._lookups.take(lookup, now_ms))
-        return CancelTicket(lambda: self._cancel(lookup))
+        return self._ticket(self._lookups, lookup)
 
-    def _cancel(self, lookup: PendingLookup) -> None:
-        lookup.is_cancelled = True
-        self._io_thread.do(lambda _: self._lookups.cancel(lookup))
+    def _ticket(self, calls: PendingCalls[_Call], call: _Call) -> Ticket:
+        def cancel() -> None:
+            call.is_cancelled = True
+            self._io_thread.do(lambda _: calls.cancel(call))
 
-    def _cancel_refresh(self, refresh: TopicRefresh) -> None:
-        refresh.is_cancelled = True
-        self._io_thread.do(lambda _: self._topic_refreshes.cancel(refresh))
-
-    def _cancel_offsets(self, wait: OffsetsWait) -> None:
-        wait.is_cancelled = True
-        self._io_thread.do(lambda _: self._offsets.cancel(wait))
-
-    def _cancel_configs(self, wait: ConfigsWait) -> None:
-        wait.is_cancelled = True
-        self._io_thread.do(lambda _: self._configs.cancel(wait))
+        return CancelTicket(cancel)

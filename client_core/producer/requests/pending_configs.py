@@ -13,16 +13,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from client_core.error_codes import Errors
-from client_core.errors import KafkaError, TimeoutError, error_for
+from client_core.errors import KafkaError, error_for
 from client_core.metadata.topic_configs import (
     DescribedTopics,
     TopicConfigs,
     TopicConfigsFailure,
     TopicConfigsRequestBuilder,
 )
-from client_core.producer.requests.deadlines import Deadlines
-from client_core.producer.requests.least_loaded_call import LeastLoadedCall
-from client_core.producer.requests.metadata_wait import no_brokers
+from client_core.producer.requests.least_loaded_call import LeastLoadedCall, PendingCall, PendingCalls
 from client_core.producer.results.results import TopicConfigsResult
 
 if TYPE_CHECKING:
@@ -31,44 +29,30 @@ if TYPE_CHECKING:
     from client_core.backoff import ExponentialBackoff
     from client_core.client.kafka_client import KafkaClient
     from client_core.metadata.producer_metadata import ProducerMetadata
-    from client_core.producer.results.ticket import Completions, Done
+    from client_core.producer.results.ticket import Completions
 
 #: The maximum of topics per request: a topic's configs take about 2 KB of the response.
 MAX_TOPICS_PER_REQUEST: Final = 100
 
 
 @dataclass(slots=True, eq=False)
-class ConfigsWait:
-    """One wait. Created by any thread, then owned by the I/O thread."""
-
+class ConfigsWait(PendingCall):
     topic: str
-    done: Done
-    since_ms: int
-    deadline_ms: int
-    is_finished: bool = False
-    #: Set by any thread: `done` is not called from then on.
-    is_cancelled: bool = False
 
 
-class PendingConfigs:
+class PendingConfigs(PendingCalls[ConfigsWait]):
     """All waits for configs. I/O thread only."""
 
     def __init__(
         self, metadata: ProducerMetadata, completions: Completions, retry_backoff: ExponentialBackoff
     ) -> None:
-        self._metadata = metadata
-        self._completions = completions
+        super().__init__(metadata, completions)
         self._call = LeastLoadedCall(retry_backoff, self._settle)
         self._by_topic: dict[str, dict[ConfigsWait, None]] = {}
         self._asked_for: Mapping[str, tuple[ConfigsWait, ...]] = {}
-        self._deadlines = Deadlines[ConfigsWait]()
-        #: The number of waits.
-        self.count = 0
 
     def take(self, wait: ConfigsWait) -> None:
-        if not wait.is_finished:
-            self.count += 1
-            self._deadlines.add(wait.deadline_ms, wait)
+        if self._begin(wait):
             self._by_topic.setdefault(wait.topic, {})[wait] = None
 
     # -- requests --------------------------------------------------------------------------------------------
@@ -99,50 +83,25 @@ class PendingConfigs:
                 continue
             for wait in waits:
                 if not wait.is_finished:
-                    self._finish(wait, reported, now_ms)
+                    self._report(wait, reported, now_ms)
         return settled
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    @property
-    def next_deadline_ms(self) -> int:
-        return self._deadlines.next_ms
+    def _end(self, wait: ConfigsWait, error: KafkaError | None, now_ms: int) -> None:
+        waited_ms = now_ms - wait.since_ms
+        late = f"The configs of topic {wait.topic} were not received within {waited_ms} ms."
+        self._report(wait, error or self._late(waited_ms, late), now_ms)
 
-    def expire(self, now_ms: int) -> None:
-        """Ends the waits whose deadline has passed."""
-        for wait in self._deadlines.pop_due(now_ms):
-            self._finish(wait, self._too_late(wait, now_ms - wait.since_ms), now_ms)
-
-    def fail_all(self, error: KafkaError, now_ms: int) -> None:
-        """Ends all waits: no broker will answer, or the producer closes."""
-        for wait in self._deadlines.pop_all():
-            self._finish(wait, error, now_ms)
-
-    def cancel(self, wait: ConfigsWait) -> None:
-        """Ends a wait without calling its `done`."""
-        if not wait.is_finished:
-            self._forget(wait)
-
-    def _too_late(self, wait: ConfigsWait, waited_ms: int) -> KafkaError:
-        if self._metadata.cache.is_bootstrap:
-            return no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
-        return TimeoutError(f"The configs of topic {wait.topic} were not received within {waited_ms} ms.")
-
-    def _finish(self, wait: ConfigsWait, reported: TopicConfigs | KafkaError, now_ms: int) -> None:
-        self._forget(wait)
-        if wait.is_cancelled:
-            return
+    def _report(self, wait: ConfigsWait, reported: TopicConfigs | KafkaError, now_ms: int) -> None:
         waited_ms = now_ms - wait.since_ms
         if isinstance(reported, KafkaError):
-            result = TopicConfigsResult(None, error=reported, waited_ms=waited_ms)
+            self._finish(wait, TopicConfigsResult(None, error=reported, waited_ms=waited_ms))
         else:
-            result = TopicConfigsResult(reported, waited_ms=waited_ms)
-        self._completions.add(wait.done, result)
+            self._finish(wait, TopicConfigsResult(reported, waited_ms=waited_ms))
 
     def _forget(self, wait: ConfigsWait) -> None:
-        wait.is_finished = True
-        self.count -= 1
-        self._deadlines.discard(wait.deadline_ms, wait)
+        super()._forget(wait)
         waits = self._by_topic[wait.topic]
         del waits[wait]
         if not waits:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from client_core.error_codes import Errors
 from client_core.errors import KafkaError, TimeoutError, error_for
 from client_core.metadata.topic_listing import TopicListing, TopicListingRequestBuilder
-from client_core.producer.requests.deadlines import Deadlines
-from client_core.producer.requests.least_loaded_call import LeastLoadedCall
+from client_core.producer.requests.least_loaded_call import LeastLoadedCall, PendingCall, PendingCalls
 from client_core.producer.requests.metadata_wait import (
     Fail,
     Known,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from client_core.client.kafka_client import KafkaClient
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
-    from client_core.producer.results.ticket import Completions, Done
+    from client_core.producer.results.ticket import Completions
 
 
 class Kind(Enum):
@@ -44,13 +43,8 @@ class Kind(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class PendingLookup:
-    """One wait. Created by any thread, then owned by the I/O thread."""
-
+class PendingLookup(PendingCall):
     kind: Kind
-    done: Done
-    since_ms: int
-    deadline_ms: int
     topics: Sequence[str] = ()
     may_create: bool = False
     settle: bool = True
@@ -61,12 +55,9 @@ class PendingLookup:
     missing: set[str] = field(default_factory=set)
     errors: dict[str, KafkaError] = field(default_factory=dict)
     answers_before: dict[str, int] = field(default_factory=dict)
-    is_finished: bool = False
-    #: Set by any thread: `done` is not called from then on.
-    is_cancelled: bool = False
 
 
-class PendingLookups:
+class PendingLookups(PendingCalls[PendingLookup]):
     """All waits for metadata except those of records. I/O thread only."""
 
     def __init__(
@@ -77,26 +68,20 @@ class PendingLookups:
         is_wanted: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         """`is_wanted(topic)`: whether records wait for a topic, so that it must still be requested."""
-        self._metadata = metadata
+        super().__init__(metadata, completions)
         self._is_wanted = is_wanted
-        self._completions = completions
         self._listing_call = LeastLoadedCall(retry_backoff, self._settle_listing)
         self._by_topic: dict[str, dict[PendingLookup, None]] = {}
         self._updates: dict[PendingLookup, None] = {}
         self._listings: dict[PendingLookup, None] = {}
-        self._deadlines = Deadlines[PendingLookup]()
         self._asked_for: Sequence[PendingLookup] = ()  # by the list request in flight
-        #: The number of waits.
-        self.count = 0
 
     # -- new -------------------------------------------------------------------------------------------------
 
     def take(self, lookup: PendingLookup, now_ms: int) -> None:
         """Answers a look-up at once if possible; otherwise it waits."""
-        if lookup.is_finished:
+        if not self._begin(lookup):
             return
-        self.count += 1
-        self._deadlines.add(lookup.deadline_ms, lookup)
         if lookup.kind is Kind.LISTING:
             self._listings[lookup] = None
         elif lookup.kind is Kind.UPDATE:
@@ -140,10 +125,6 @@ class PendingLookups:
         return not old and cache.update_version >= (lookup.min_version or 0) and refreshed_ms is not None
 
     # -- progress --------------------------------------------------------------------------------------------
-
-    @property
-    def next_deadline_ms(self) -> int:
-        return self._deadlines.next_ms
 
     def metadata_changed(self, now_ms: int) -> None:
         """Checks each awaited topic once, and the waits for a newer snapshot."""
@@ -257,22 +238,8 @@ class PendingLookups:
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def expire(self, now_ms: int) -> None:
-        """Ends the waits whose deadline has passed: known topics are answered, the others have timed out."""
-        for lookup in self._deadlines.pop_due(now_ms):
-            self._end(lookup, None, now_ms)
-
-    def fail_all(self, error: KafkaError, now_ms: int) -> None:
-        """Ends all waits: there will be no metadata, or the producer closes."""
-        for lookup in self._deadlines.pop_all():
-            self._end(lookup, error, now_ms)
-
-    def cancel(self, lookup: PendingLookup) -> None:
-        """Ends a wait without calling its `done`."""
-        if not lookup.is_finished:
-            self._forget(lookup)
-
     def _end(self, lookup: PendingLookup, error: KafkaError | None, now_ms: int) -> None:
+        """Ends a wait. At its deadline known topics are answered, and the others have timed out."""
         waited_ms = now_ms - lookup.since_ms
         cache = self._metadata.cache
         if error is None and cache.is_bootstrap:
@@ -290,16 +257,9 @@ class PendingLookups:
         result = MetadataResult(answered, topic_errors=lookup.errors, error=error, waited_ms=waited_ms)
         self._finish(lookup, result)
 
-    def _finish(self, lookup: PendingLookup, result: MetadataResult | ListingResult) -> None:
-        self._forget(lookup)
-        if not lookup.is_cancelled:
-            self._completions.add(lookup.done, result)
-
     def _forget(self, lookup: PendingLookup) -> None:
-        lookup.is_finished = True
-        self.count -= 1
+        super()._forget(lookup)
         self._updates.pop(lookup, None)
         self._listings.pop(lookup, None)
-        self._deadlines.discard(lookup.deadline_ms, lookup)
         for topic in tuple(lookup.missing):
             self._stop_waiting_for(topic, lookup)

@@ -36,8 +36,7 @@ from client_core.metadata.partition_offsets import (
     ListOffsetsRequestBuilder,
     OffsetFailure,
 )
-from client_core.producer.requests.deadlines import Deadlines
-from client_core.producer.requests.metadata_wait import no_brokers
+from client_core.producer.requests.least_loaded_call import PendingCall, PendingCalls
 from client_core.producer.results.results import OffsetsResult
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from client_core.client.kafka_client import ClientResponse, KafkaClient
     from client_core.cluster import Node, TopicPartition
     from client_core.metadata.producer_metadata import ProducerMetadata
-    from client_core.producer.results.ticket import Completions, Done
+    from client_core.producer.results.ticket import Completions
 
 #: The pause before the next try if the leader's connection is not ready.
 _PAUSE_MS: Final = 10
@@ -59,18 +58,10 @@ class _Key(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class OffsetsWait:
-    """One wait. Created by any thread, then owned by the I/O thread."""
-
+class OffsetsWait(PendingCall):
     topic_partition: TopicPartition
-    done: Done
-    since_ms: int
-    deadline_ms: int
     #: The offsets so far, by the question's timestamp.
     found: dict[int, int] = field(default_factory=dict)
-    is_finished: bool = False
-    #: Set by any thread: `done` is not called from then on.
-    is_cancelled: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -86,27 +77,20 @@ class _Question:
     failing_since_ms: int = 0
 
 
-class PendingOffsets:
+class PendingOffsets(PendingCalls[OffsetsWait]):
     """All waits for offsets. I/O thread only."""
 
     def __init__(
         self, metadata: ProducerMetadata, completions: Completions, retry_backoff: ExponentialBackoff
     ) -> None:
-        self._metadata = metadata
-        self._completions = completions
+        super().__init__(metadata, completions)
         self._retry_backoff = retry_backoff
         self._questions: dict[_Key, _Question] = {}
-        self._deadlines = Deadlines[OffsetsWait]()
-        #: The number of waits.
-        self.count = 0
 
     def take(self, wait: OffsetsWait) -> None:
-        if wait.is_finished:
-            return
-        self.count += 1
-        self._deadlines.add(wait.deadline_ms, wait)
-        for key in _keys_of(wait):
-            self._questions.setdefault(key, _Question()).waits[wait] = None
+        if self._begin(wait):
+            for key in _keys_of(wait):
+                self._questions.setdefault(key, _Question()).waits[wait] = None
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -173,7 +157,7 @@ class PendingOffsets:
                 continue
             for wait in waits:
                 if not wait.is_finished:
-                    self._finish(wait, error, response.received_ms)
+                    self._end(wait, error, response.received_ms)
 
     def _found(self, key: _Key, waits: Sequence[OffsetsWait], offset: int, now_ms: int) -> None:
         question = self._questions.get(key)
@@ -185,7 +169,10 @@ class PendingOffsets:
                 continue
             wait.found[key.timestamp] = offset
             if len(wait.found) == len(_keys_of(wait)):
-                self._finish(wait, None, now_ms)
+                waited_ms = now_ms - wait.since_ms
+                self._finish(
+                    wait, OffsetsResult(wait.found[EARLIEST], wait.found[LATEST], waited_ms=waited_ms)
+                )
             else:
                 self._leave(key, wait)
 
@@ -205,30 +192,16 @@ class PendingOffsets:
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    @property
-    def next_deadline_ms(self) -> int:
-        return self._deadlines.next_ms
-
-    def expire(self, now_ms: int) -> None:
-        """Ends the waits whose deadline has passed."""
-        for wait in self._deadlines.pop_due(now_ms):
-            self._finish(wait, self._too_late(wait, now_ms), now_ms)
-
-    def fail_all(self, error: KafkaError, now_ms: int) -> None:
-        """Ends all waits: no broker will answer, or the producer closes."""
-        for wait in self._deadlines.pop_all():
-            self._finish(wait, error, now_ms)
-
-    def cancel(self, wait: OffsetsWait) -> None:
-        """Ends a wait without calling its `done`."""
-        if not wait.is_finished:
-            self._forget(wait)
+    def _end(self, wait: OffsetsWait, error: KafkaError | None, now_ms: int) -> None:
+        error = error or self._too_late(wait, now_ms)
+        self._finish(wait, OffsetsResult(None, None, error=error, waited_ms=now_ms - wait.since_ms))
 
     def _too_late(self, wait: OffsetsWait, now_ms: int) -> KafkaError:
         waited_ms = now_ms - wait.since_ms
-        if self._metadata.cache.is_bootstrap:
-            return no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
-        late = TimeoutError(f"The offsets of {wait.topic_partition} were not received within {waited_ms} ms.")
+        message = f"The offsets of {wait.topic_partition} were not received within {waited_ms} ms."
+        late = self._late(waited_ms, message)
+        if not isinstance(late, TimeoutError):
+            return late
         for key in _keys_of(wait):
             question = self._questions[key]
             error = question.error
@@ -243,21 +216,8 @@ class PendingOffsets:
             )
         return late
 
-    def _finish(self, wait: OffsetsWait, error: KafkaError | None, now_ms: int) -> None:
-        self._forget(wait)
-        if wait.is_cancelled:
-            return
-        waited_ms = now_ms - wait.since_ms
-        if error is not None:
-            result = OffsetsResult(None, None, error=error, waited_ms=waited_ms)
-        else:
-            result = OffsetsResult(wait.found[EARLIEST], wait.found[LATEST], waited_ms=waited_ms)
-        self._completions.add(wait.done, result)
-
     def _forget(self, wait: OffsetsWait) -> None:
-        wait.is_finished = True
-        self.count -= 1
-        self._deadlines.discard(wait.deadline_ms, wait)
+        super()._forget(wait)
         for key in _keys_of(wait):
             self._leave(key, wait)
 

@@ -16,21 +16,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from client_core.errors import KafkaError, TimeoutError
 from client_core.events import MetadataRefreshed, MetadataRefreshFailed
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.metadata_response import MetadataResponse
-from client_core.producer.requests.deadlines import Deadlines
-from client_core.producer.requests.metadata_wait import no_brokers
+from client_core.producer.requests.least_loaded_call import PendingCall, PendingCalls
 from client_core.producer.results.results import MetadataResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from client_core.client.kafka_client import ClientResponse, KafkaClient
+    from client_core.errors import KafkaError
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
-    from client_core.producer.results.ticket import Completions, Done
+    from client_core.producer.results.ticket import Completions
 
 #: The reason of these refreshes in events and metrics.
 REASON: Final = "age"
@@ -44,37 +43,23 @@ _LATE_MS: Final = 1_000
 
 
 @dataclass(slots=True, eq=False)
-class TopicRefresh:
-    """One refresh. Created by any thread, then owned by the I/O thread."""
-
+class TopicRefresh(PendingCall):
     topics: Sequence[str]
-    done: Done
-    since_ms: int
-    deadline_ms: int
     is_sent: bool = False
     is_answered: bool = False
-    is_finished: bool = False
-    #: Set by any thread: `done` is not called from then on.
-    is_cancelled: bool = False
 
 
-class TopicRefreshes:
+class TopicRefreshes(PendingCalls[TopicRefresh]):
     """The refreshes that have not ended."""
 
     def __init__(self, metadata: ProducerMetadata, completions: Completions, events: EventSink) -> None:
-        self._metadata = metadata
-        self._completions = completions
+        super().__init__(metadata, completions)
         self._events = events
         self._running: dict[TopicRefresh, None] = {}
-        self._deadlines = Deadlines[TopicRefresh]()
-        #: The number of refreshes that have not ended: an attribute, because each turn reads it.
-        self.count = 0
 
     def take(self, refresh: TopicRefresh) -> None:
-        if not refresh.is_finished:
+        if self._begin(refresh):
             self._running[refresh] = None
-            self.count = len(self._running)
-            self._deadlines.add(refresh.deadline_ms, refresh)
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -116,7 +101,7 @@ class TopicRefreshes:
             detail = "the connection ended" if response.disconnected else "the response lists no brokers"
         self._events.emit(MetadataRefreshFailed(REASON, outcome, detail, response.latency_ms, node_id))
         if final is not None:
-            self._finish(refresh, final, now_ms)
+            self._report(refresh, final, now_ms)
         else:
             refresh.is_sent = False  # until its deadline, another node is asked
 
@@ -145,52 +130,28 @@ class TopicRefreshes:
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    @property
-    def next_deadline_ms(self) -> int:
-        return self._deadlines.next_ms
-
     def metadata_changed(self, now_ms: int) -> None:
         """Ends the refreshes whose topics are no longer in doubt."""
         for refresh in tuple(self._running):
             if refresh.is_answered:
                 self._finish_if_settled(refresh, now_ms)
 
-    def expire(self, now_ms: int) -> None:
-        """Ends the refreshes whose deadline has passed."""
-        for refresh in self._deadlines.pop_due(now_ms):
-            waited_ms = now_ms - refresh.since_ms
-            error: KafkaError | None = None
-            if not refresh.is_answered:
-                error = TimeoutError(f"No broker answered within {waited_ms} ms.")
-                if self._metadata.cache.is_bootstrap:
-                    error = no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
-            self._finish(refresh, error, now_ms)
-
-    def fail_all(self, error: KafkaError, now_ms: int) -> None:
-        """Ends all: no broker will answer, or the producer closes."""
-        for refresh in self._deadlines.pop_all():
-            self._finish(refresh, error, now_ms)
-
-    def cancel(self, refresh: TopicRefresh) -> None:
-        """Ends a refresh without calling its `done`."""
-        if not refresh.is_finished:
-            self._forget(refresh)
+    def _end(self, refresh: TopicRefresh, error: KafkaError | None, now_ms: int) -> None:
+        waited_ms = now_ms - refresh.since_ms
+        if error is None and not refresh.is_answered:
+            error = self._late(waited_ms, f"No broker answered within {waited_ms} ms.")
+        self._report(refresh, error, now_ms)
 
     def _finish_if_settled(self, refresh: TopicRefresh, now_ms: int) -> None:
         if not any(map(self._metadata.is_topic_in_doubt, refresh.topics)):
-            self._finish(refresh, None, now_ms)
+            self._report(refresh, None, now_ms)
 
-    def _finish(self, refresh: TopicRefresh, error: KafkaError | None, now_ms: int) -> None:
-        if refresh.is_finished:
-            return
-        self._forget(refresh)
-        if not refresh.is_cancelled:
+    def _report(self, refresh: TopicRefresh, error: KafkaError | None, now_ms: int) -> None:
+        if not refresh.is_finished:
             waited_ms = now_ms - refresh.since_ms
-            result = MetadataResult(self._metadata.answered_cache, error=error, waited_ms=waited_ms)
-            self._completions.add(refresh.done, result)
+            cache = self._metadata.answered_cache
+            self._finish(refresh, MetadataResult(cache, error=error, waited_ms=waited_ms))
 
     def _forget(self, refresh: TopicRefresh) -> None:
-        refresh.is_finished = True
-        self._running.pop(refresh, None)
-        self.count = len(self._running)
-        self._deadlines.discard(refresh.deadline_ms, refresh)
+        super()._forget(refresh)
+        del self._running[refresh]

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from client_core.clock import Clock
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
-    from client_core.producer.requests.least_loaded_call import PendingCalls
     from client_core.producer.requests.parked_requests import ParkedRequests
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
@@ -156,7 +155,12 @@ class IoThread:
         self._configs = configs
         self._offsets = offsets
         self._topic_refreshes = topic_refreshes
-        self._calls: Final[tuple[PendingCalls, ...]] = (lookups, configs, offsets, topic_refreshes)
+        self._calls: Final[tuple[PendingLookups | PendingConfigs | PendingOffsets | TopicRefreshes, ...]] = (
+            lookups,
+            configs,
+            offsets,
+            topic_refreshes,
+        )
         self._completions = completions
         self._clock = clock
         self._pause_after_failure = pause_after_failure

@@ -33,12 +33,11 @@ from service.produce.body_threads import BodyThreads
 from service.produce.produce_answers import Answer, answer_of
 from service.produce.producing import Producing
 from service.wire.asgi import HeaderPairs, header
-from service.wire.errors import ProblemError, problem_of_body, refused
+from service.wire.errors import ProblemError, refused
 from service.wire.json_parts import BodyLimits
 from service.wire.media_type import check_encoding
 from service.wire.responses import as_is, problems, with_headers
 from service.wire.schemas import NoQuery, ProduceAnswer
-from service.wire.strict_json import BodyError
 
 _FAMILY: Final = "application/cloudevents"
 _STRUCTURED: Final = "application/cloudevents+json"
@@ -223,8 +222,6 @@ class Events:
                 result = await self._producing.deliver(
                     topic, records, times, since_ms=since_ms, permit=permit, receive=request.receive
                 )
-        except BodyError as e:
-            raise ProblemError(problem_of_body(e)) from e
         except ProblemError as e:
             raise ProblemError(replace(e.problem, written="no")) from e
         return await self._producing.answered(

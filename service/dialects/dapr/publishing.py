@@ -156,9 +156,7 @@ class Publishing:
 
                     def noted() -> Iterator[Entry]:
                         for entry in entries_of(body):
-                            entries.append(
-                                entry._replace(event=b"", metadata={})
-                            )  # only the ids, for the answer
+                            entries.append(entry._replace(event=b"", metadata={}))  # the answer needs the ids
                             yield entry
 
                     return entries, list(making.of(noted()))

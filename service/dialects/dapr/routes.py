@@ -23,7 +23,7 @@ from service.dialects.dapr.schemas import (
 )
 from service.wire.schemas import check_query
 
-_METHODS: Final = ("POST", "PUT")
+_METHODS: Final = ["POST", "PUT"]
 _ERRORS: Final = dapr_errors(400, 403, 404, 408, 413, 415, 422, 429, 500, 503)
 _BULK_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     **_ERRORS,
@@ -70,15 +70,13 @@ def _add(
 ) -> None:
     """Adds the complete path and its incomplete forms."""
     checked = [Depends(check_query)]
-    whole, publish = path + "/{pubsub}/{topic:path}", _publish(serve)
+    whole = path + "/{pubsub}/{topic:path}"
     # One route for both methods, so that a 405 names both; the document needs one per method.
-    router.add_api_route(
-        whole, publish, methods=list(_METHODS), include_in_schema=False, dependencies=checked
-    )
+    router.add_api_route(whole, serve, methods=_METHODS, include_in_schema=False, dependencies=checked)
     for method in _METHODS:
         router.add_api_route(
             whole,
-            publish,
+            serve,
             methods=[method],
             dependencies=checked,
             status_code=204,
@@ -88,17 +86,9 @@ def _add(
             description=serve.__doc__,
             operation_id=operation_id if method == "POST" else f"{operation_id}ByPut",
         )
-    methods = list(_METHODS)
-    router.add_api_route(path + "/{pubsub}", _no_topic, methods=methods, include_in_schema=False)
-    router.add_api_route(path + "/{rest:path}", _no_pubsub, methods=methods, include_in_schema=False)
-    router.add_api_route(path, _no_pubsub, methods=methods, include_in_schema=False)
-
-
-def _publish(serve: Serve) -> Callable[..., Awaitable[Response]]:
-    async def publish(request: Request, pubsub: str, topic: str) -> Response:
-        return await serve(request, pubsub, topic)
-
-    return publish
+    router.add_api_route(path + "/{pubsub}", _no_topic, methods=_METHODS, include_in_schema=False)
+    router.add_api_route(path + "/{rest:path}", _no_pubsub, methods=_METHODS, include_in_schema=False)
+    router.add_api_route(path, _no_pubsub, methods=_METHODS, include_in_schema=False)
 
 
 async def _no_topic(pubsub: str) -> Response:

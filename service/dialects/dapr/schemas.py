@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.dialects.dapr.publish_metadata import BOOLEANS, DURATION
-from service.wire.schemas import error_answers
+from service.wire.schemas import Query, error_answers
 from service.wire.strict_json import MAX_INT32
 
 
-class HealthQuery(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class HealthQuery(Query):
     appid: str | None = Field(None, description="Answers 500 if it differs from service_name.")
 
 

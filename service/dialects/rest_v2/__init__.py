@@ -1,9 +1,8 @@
 """REST Proxy v2: Confluent's API plus extras of Strimzi's bridge and Karapace (docs/rest-v2.md).
 
-routes ─▶ produce ─▶ records       bodies into records
-       │          └▶ answers       outcomes into `offsets`
-       └▶ metadata ─▶ answers      snapshots into topics, partitions, brokers
-every refusal ─▶ error_codes       `{"error_code", "message"}`
+routes   ─▶ records, answers     bodies into records, outcomes into `offsets`
+metadata ─▶ answers              snapshots into topics, partitions, brokers
+every refusal ─▶ error_codes     `{"error_code", "message"}`
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from service.dialects.dialect import Dialect
 from service.dialects.rest_proxy import PartitionRefresh
 from service.dialects.rest_v2.error_codes import error_format
 from service.dialects.rest_v2.metadata import MetadataV2
-from service.dialects.rest_v2.routes import ProduceV2, lookups_router, produce_router
+from service.dialects.rest_v2.routes import ProduceV2
 from service.dialects.rest_v2.schemas import ErrorV2
 from service.sidecar.sidecar import Sidecar
 
@@ -28,7 +27,6 @@ def dialect(sidecar: Sidecar) -> Dialect:
         slices=sidecar.slices,
         partition_refresh=PartitionRefresh(sidecar.lookups, sidecar.settings),
         table=sidecar.table,
-        boot=sidecar.boot,
     )
     produce = ProduceV2(
         producer=sidecar.producer,
@@ -38,5 +36,5 @@ def dialect(sidecar: Sidecar) -> Dialect:
         body_threads=sidecar.body_threads,
         metrics=sidecar.http,
     )
-    routes = [*lookups_router(metadata).routes, *produce_router(produce).routes]
+    routes = [*metadata.router().routes, *produce.router().routes]
     return Dialect(routes, ("/topics", "/brokers"), error_format, ErrorV2)

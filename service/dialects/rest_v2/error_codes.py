@@ -10,7 +10,6 @@ code can express: whether a failed record may have been written. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Final
 
 import msgspec
@@ -46,19 +45,6 @@ _MEDIA_TYPE: Final = ANSWER_TYPE.encode()
 _MAY_BE_WRITTEN: Final = "; it may still have been written"
 
 
-@dataclass(frozen=True, slots=True)
-class CodedProblem(Problem):
-    """A problem whose code does not follow from its status alone."""
-
-    error_code: int = 0
-
-
-def coded(problem: Problem, error_code: int) -> CodedProblem:
-    """Returns the same problem with this code."""
-    known = {field.name: getattr(problem, field.name) for field in fields(Problem)}
-    return CodedProblem(**known, error_code=error_code)
-
-
 def partition_of_path(text: str) -> int:
     """Returns the partition's number. Raises a 404/40402 for text that is no valid number."""
     if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INT32)) and int(text) <= MAX_INT32:
@@ -69,20 +55,20 @@ def partition_of_path(text: str) -> int:
 def no_partition(detail: str) -> Problem:
     """Returns the problem for a missing partition of a topic: 404/40402."""
     missing = Errors.UNKNOWN_TOPIC_OR_PARTITION
-    return CodedProblem(
+    return Problem(
         404,
         detail,
         kafka_error=missing.name,
         code=missing.code,
         written="no",
-        error_code=PARTITION_NOT_FOUND,
+        dialect_code=PARTITION_NOT_FOUND,
     )
 
 
 def code_of(problem: Problem) -> int:
     """Returns the code of a failed request."""
-    if isinstance(problem, CodedProblem):
-        return problem.error_code
+    if problem.dialect_code is not None:
+        return problem.dialect_code
     if _may_be_written(problem):
         return RETRIABLE
     if problem.kafka_error is not None and problem.status in (404, 500):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from service.wire.errors import refused
+from service.wire.media_type import media_type_of
 from service.wire.payload import Format
 
 ANSWER_TYPE: Final = "application/vnd.kafka.v2+json"
@@ -36,7 +37,7 @@ def format_of(content_type: bytes | None, encoding: bytes | None) -> Format:
     """Returns the format of a body's keys and values. Raises a 415 for an unsupported type."""
     if encoding is not None and encoding.strip().lower() != b"identity":
         raise refused(415, "Content-Encoding is not supported")
-    media_type = (content_type or b"").partition(b";")[0].strip().lower().decode("latin-1")
+    media_type = media_type_of(content_type).decode("latin-1")
     form = FORMATS.get(media_type)
     if form is not None:
         return form

@@ -7,11 +7,12 @@ at once. Headers report the answer's freshness; with the ETag a caller can reval
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
-from fastapi import Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from client_core import MetadataCache, TopicTable
 from service.admission.caller import caller_of
@@ -26,24 +27,34 @@ from service.dialects.rest_v2.answers import (
 )
 from service.dialects.rest_v2.error_codes import (
     LOOKED_UP_TOPIC_NOT_FOUND,
-    coded,
     no_partition,
     partition_of_path,
 )
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
+from service.dialects.rest_v2.schemas import (
+    BrokersV2,
+    NoParameters,
+    OffsetsV2,
+    PartitionPath,
+    PartitionV2,
+    ResponseV2,
+    TopicV2,
+    errors,
+)
 from service.lookup.listing import Listing
 from service.lookup.lookup_table import Asked, Build, Built, Form, LookupTable, of_partition, short_topic
 from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.lookup.offsets import OffsetsOfPartitions
 from service.lookup.topic_configs import ConfigsOfTopics
-from service.wire.asgi import HeaderPairs, header
+from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, problem_of, refused
-from service.wire.freshness import freshness_headers, version_text
 from service.wire.long_answers import LongBody, Slices
 from service.wire.reasons import UNKNOWN_PARTITION
-from service.wire.responses import of_json, of_long, of_prepared
+from service.wire.responses import FRESH, of_json, of_long, of_prepared
+from service.wire.schemas import check_query
 
 _TYPE: Final = ANSWER_TYPE.encode()
+_ERRORS: Final = errors(400, 403, 404, 406, 422, 429, 503)
 
 
 class MetadataV2:
@@ -60,22 +71,61 @@ class MetadataV2:
         slices: Slices,
         partition_refresh: PartitionRefresh,
         table: LookupTable,
-        boot: str,
     ) -> None:
         self._producer = producer
-        self._clock = producer.clock
         self._lookups = lookups
         self._listing = listing
         self._configs = configs
         self._offsets = offsets
         self._slices = slices
         self._partition_refresh = partition_refresh
-        self._boot = boot
         self._table = table
         table.serve(_BUILDS, Form(_TYPE, accepts=_is_accepted))
 
-    async def topics(self, request: Request) -> Response:
-        """The names of all topics that the caller may read, without internal ones."""
+    def router(self) -> APIRouter:
+        """Returns the routes, with their OpenAPI descriptions."""
+        make = partial(
+            APIRouter,
+            tags=["REST Proxy v2"],
+            default_response_class=ResponseV2,
+            dependencies=[Depends(check_query)],
+        )
+        router, asked = make(responses=FRESH), make()
+        router.get(
+            "/topics", operation_id="listTopicsV2", response_model=list[str], responses=errors(406, 422, 503)
+        )(self.list_topics)
+        router.get("/topics/{topic}", operation_id="getTopicV2", response_model=TopicV2, responses=_ERRORS)(
+            self.get_topic
+        )
+        router.get(
+            "/topics/{topic}/partitions",
+            operation_id="listPartitionsV2",
+            response_model=list[PartitionV2],
+            responses=_ERRORS,
+        )(self.list_partitions)
+        router.get(
+            "/topics/{topic}/partitions/{partition}",
+            operation_id="getPartitionV2",
+            response_model=PartitionV2,
+            responses=_ERRORS,
+        )(self.get_partition)
+        router.get(
+            "/brokers",
+            operation_id="listBrokersV2",
+            response_model=BrokersV2,
+            responses=errors(406, 422, 429, 503),
+        )(self.list_brokers)
+        asked.get(  # not kept, so without the headers of freshness
+            "/topics/{topic}/partitions/{partition}/offsets",
+            operation_id="getOffsetsV2",
+            response_model=OffsetsV2,
+            responses=_ERRORS | errors(500),
+        )(self.get_offsets)
+        router.routes.extend(asked.routes)
+        return router
+
+    async def list_topics(self, request: Request, _: NoParameters) -> Response:
+        """The names of all topics but Kafka's own."""
         check_accept(header(request.scope, b"accept"))
         listed = await self._listing.current(NO_DEMANDS)
         may_read = caller_of(request.scope).read.allow
@@ -84,58 +134,64 @@ class MetadataV2:
             name if not topics[name].is_internal and may_read(name) else None for name in await listed.names()
         )
         body = await self._slices.body(names_pieces(names))
-        return self._answer(
-            request, body, self._producer.cache, listed.refreshed_ms, listed.refreshed_wall_ms
-        )
+        freshness = self._table.freshness(self._producer.cache, listed.refreshed)
+        return of_long(request, body, freshness, _TYPE)
 
-    async def topic(self, request: Request, name: str) -> Response:
-        cache, topic = await self._know(request, name)
-        configs = await self._configs.of(topic)
-        body = await self._slices.body(topic_pieces(topic, configs, cache.nodes_by_id))
-        return self._of_topic(request, cache, topic, body)
+    async def get_topic(self, request: Request, topic: str, _: NoParameters) -> Response:
+        """A topic: its configs, and its partitions with leaders and replicas."""
+        cache, table = await self._know(request, topic)
+        configs = await self._configs.of(table)
+        body = await self._slices.body(topic_pieces(table, configs, cache.nodes_by_id))
+        return self._of_topic(request, cache, table, body)
 
-    async def partitions(self, request: Request, name: str) -> Response:
-        cache, topic = await self._know(request, name)
-        entry = self._table.find(f"/topics/{name}/partitions".encode())
+    async def list_partitions(self, request: Request, topic: str, _: NoParameters) -> Response:
+        """A topic's partitions, with their leaders and replicas."""
+        cache, table = await self._know(request, topic)
+        entry = self._table.find(f"/topics/{topic}/partitions".encode())
         if entry is not None:
             return of_prepared(request, entry)
-        body = await self._slices.body(partitions_pieces(topic, cache.nodes_by_id))
-        return self._of_topic(request, cache, topic, body)
+        body = await self._slices.body(partitions_pieces(table, cache.nodes_by_id))
+        return self._of_topic(request, cache, table, body)
 
-    async def partition(self, request: Request, name: str, written: str) -> Response:
-        """One partition, by its number in the path."""
-        caller_of(request.scope).check_read(name)
-        number = partition_of_path(written)
-        await self._know(request, name)
-        key = f"/topics/{name}/partitions/{number}".encode()
+    async def get_partition(
+        self, request: Request, topic: str, partition: PartitionPath, _: NoParameters
+    ) -> Response:
+        """One partition, with its leader and replicas."""
+        caller_of(request.scope).check_read(topic)
+        number = partition_of_path(partition)
+        await self._know(request, topic)
+        key = f"/topics/{topic}/partitions/{number}".encode()
         entry = self._table.find(key)
         if entry is None:
-            await self._partition_refresh.refresh(name, request)
-            await self._know(request, name)
+            await self._partition_refresh.refresh(topic, request)
+            await self._know(request, topic)
             entry = self._table.find(key)
         if entry is None:
-            problem = problem_of(self._lookups.missing(name, number))
+            problem = problem_of(self._lookups.missing(topic, number))
             raise ProblemError(no_partition(problem.detail) if problem.status == 404 else problem)
         return of_prepared(request, entry)
 
-    async def offsets(self, request: Request, name: str, written: str) -> Response:
-        """The offsets of a partition's first and next record, from its leader."""
+    async def get_offsets(
+        self, request: Request, topic: str, partition: PartitionPath, _: NoParameters
+    ) -> Response:
+        """The offsets of a partition's first and next record."""
         check_accept(header(request.scope, b"accept"))
         caller = caller_of(request.scope)
-        caller.check_read(name)
-        number = partition_of_path(written)
-        _, topic = await self._know(request, name)
-        if number >= topic.partition_count:
-            await self._partition_refresh.refresh(name, request)
+        caller.check_read(topic)
+        number = partition_of_path(partition)
+        table = (await self._know(request, topic))[1]
+        if number >= table.partition_count:
+            await self._partition_refresh.refresh(topic, request)
         try:
-            found = await self._offsets.of(name, number, request.receive, caller)
+            found = await self._offsets.of(topic, number, request.receive, caller)
         except ProblemError as e:
             if e.problem.said_reason is UNKNOWN_PARTITION:
                 raise ProblemError(no_partition(e.problem.detail)) from e
             raise ProblemError(_of_look_up(e.problem)) from e
         return of_json(msgspec.json.encode(found._asdict()), _TYPE)
 
-    async def brokers(self, request: Request) -> Response:
+    async def list_brokers(self, request: Request, _: NoParameters) -> Response:
+        """The ids of the brokers."""
         check_accept(header(request.scope, b"accept"))
         await self._lookups.know_cluster(NO_DEMANDS, request.receive, caller_of(request.scope))
         entry = self._table.find(b"/brokers")
@@ -148,34 +204,16 @@ class MetadataV2:
         check_accept(header(request.scope, b"accept"))
         caller = caller_of(request.scope)
         caller.check_read(name)
-        problem = (await self._lookups.know([name], NO_DEMANDS, request.receive, caller)).get(name)
-        if problem is not None:
-            raise ProblemError(_of_look_up(problem))
-        cache = self._producer.cache
-        topic = cache.topics.get(name)
-        if topic is None:
-            raise ProblemError(_of_look_up(problem_of(self._lookups.missing(name, None))))
-        topic.use.touched = True
-        return cache, topic
+        try:
+            return await self._lookups.known(name, NO_DEMANDS, request.receive, caller)
+        except ProblemError as e:
+            raise ProblemError(_of_look_up(e.problem)) from e
 
     def _of_topic(
         self, request: Request, cache: MetadataCache, topic: TopicTable, body: LongBody
     ) -> Response:
-        return self._answer(
-            request, body, cache, cache.refreshed_ms(topic.name), cache.refreshed_wall_ms(topic.name)
-        )
-
-    def _answer(
-        self,
-        request: Request,
-        body: LongBody,
-        cache: MetadataCache,
-        refreshed_ms: int | None,
-        refreshed_wall_ms: int | None,
-    ) -> Response:
-        version = version_text(self._boot, cache.update_version).encode()
-        fresh: HeaderPairs = freshness_headers(version, refreshed_ms, refreshed_wall_ms, self._clock.now_ms())
-        return of_long(request, body, fresh, _TYPE)
+        freshness = self._table.freshness(cache, cache.refresh_time(topic.name))
+        return of_long(request, body, freshness, _TYPE)
 
 
 @lru_cache(maxsize=64)  # callers use a few
@@ -210,4 +248,4 @@ _BUILDS: Final[Mapping[str, Build]] = {
 
 
 def _of_look_up(problem: Problem) -> Problem:
-    return coded(problem, LOOKED_UP_TOPIC_NOT_FOUND) if problem.status == 404 else problem
+    return replace(problem, dialect_code=LOOKED_UP_TOPIC_NOT_FOUND) if problem.status == 404 else problem

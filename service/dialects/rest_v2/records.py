@@ -26,11 +26,10 @@ from service.dialects.rest_v2.error_codes import (
     INVALID_PAYLOAD,
     INVALID_SCHEMA,
     SERIALIZATION,
-    CodedProblem,
 )
 from service.produce.record_list import RecordList
 from service.produce.records_codec import MAX_TIMESTAMP_MS, record_headers, whole_number
-from service.wire.errors import ProblemError
+from service.wire.errors import Problem, ProblemError
 from service.wire.json_parts import LARGE_BYTES, BodyLimits
 from service.wire.payload import DECODERS, Format
 from service.wire.strict_json import MAX_INT32, BodyError, compact, refuse_unfit
@@ -232,4 +231,4 @@ def _unprocessable(place: str, detail: str) -> ProblemError:
 
 def _refused(status: int, error_code: int, place: str, detail: str) -> ProblemError:
     said = f"{place}: {detail}" if place else detail
-    return ProblemError(CodedProblem(status, said, place=place or None, written="no", error_code=error_code))
+    return ProblemError(Problem(status, said, place=place or None, written="no", dialect_code=error_code))

@@ -1,9 +1,4 @@
-"""REST Proxy v2's routes with their OpenAPI descriptions, and its produce handler.
-
-`records.py` and `metadata.py` do the work. Everything else of v2 that reads or administers, such as
-consumers, is not served.
-
-Produce: `POST /topics/{topic}` and `POST /topics/{topic}/partitions/{partition}`.
+"""REST Proxy v2's produce routes: `POST /topics/{topic}` and `POST /topics/{topic}/partitions/{partition}`.
 
     all or some of the records acknowledged   200, the others as items of `offsets`
     all, with `async=true`                    204: Strimzi's answer without offsets
@@ -17,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Final, cast
+from typing import Final, cast
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Request, Response
 
 from client_core import ProducerRecord, RecordMetadata, Result
 from service.admission.admission_control import AdmissionControl
@@ -31,21 +25,17 @@ from service.dialects.rest_v2.answers import acknowledged_body, offset_items, pa
 from service.dialects.rest_v2.error_codes import (
     PARTITION_NOT_FOUND,
     TOPIC_NOT_FOUND,
-    coded,
     partition_of_path,
     record_code_of,
 )
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept, format_of
-from service.dialects.rest_v2.metadata import MetadataV2
 from service.dialects.rest_v2.records import parse_body
 from service.dialects.rest_v2.schemas import (
     NO_OFFSETS,
     PRODUCE_REQUEST,
-    BrokersV2,
-    OffsetsV2,
-    PartitionV2,
+    PartitionPath,
     ProduceAnswerV2,
-    TopicV2,
+    ResponseV2,
     errors,
 )
 from service.observe.http_metrics import HttpMetrics
@@ -55,10 +45,8 @@ from service.produce.producing import Producing, RecordOutcome
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, refused
 from service.wire.json_parts import BodyLimits
-from service.wire.responses import FRESH, as_is
-from service.wire.schemas import NoQuery, check_query
+from service.wire.responses import as_is
 
-_LOOKUP_ERRORS = errors(400, 403, 404, 406, 422, 429, 503)
 _PRODUCE_ANSWERS = NO_OFFSETS | errors(400, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503)
 
 
@@ -83,13 +71,36 @@ class ProduceV2:
     ) -> None:
         self._producer = producer
         self._producing = producing
-        self._clock = producer.clock
         self._admission = admission
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
 
-    async def post(self, topic: str, partition: str | None, request: Request) -> Response:
+    def router(self) -> APIRouter:
+        """Returns the routes, with their OpenAPI descriptions."""
+        router = APIRouter(tags=["REST Proxy v2"], default_response_class=ResponseV2)
+        for path, operation_id, handler in (
+            ("/topics/{topic}", "produceToTopicV2", self.post_to_topic),
+            ("/topics/{topic}/partitions/{partition}", "produceToPartitionV2", self.post_to_partition),
+        ):
+            router.post(
+                path,
+                operation_id=operation_id,
+                response_model=ProduceAnswerV2,
+                responses=_PRODUCE_ANSWERS,
+                openapi_extra=PRODUCE_REQUEST,
+            )(handler)
+        return router
+
+    async def post_to_topic(self, request: Request, topic: str) -> Response:
+        """Writes records to a topic; answered when the brokers have acknowledged at least one of them."""
+        return await self._post(topic, None, request)
+
+    async def post_to_partition(self, request: Request, topic: str, partition: PartitionPath) -> Response:
+        """Writes records to one partition of a topic."""
+        return await self._post(topic, partition, request)
+
+    async def _post(self, topic: str, partition: str | None, request: Request) -> Response:
         """Serves one request; `partition` is the path's text, if any.
 
         Raises ProblemError if no record was acknowledged.
@@ -106,7 +117,7 @@ class ProduceV2:
     async def _produce(
         self, topic: str, partition: str | None, request: Request
     ) -> tuple[Sequence[ProducerRecord], Result]:
-        since_ms = self._clock.now_ms()
+        since_ms = self._producer.clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
         self._producing.check(topic, caller)
         of_path = None if partition is None else partition_of_path(partition)
@@ -132,7 +143,9 @@ class ProduceV2:
         if not any(isinstance(one, Problem) and one.status == 404 for one in outcomes):
             return outcomes
         return [
-            coded(one, self._missing(record)) if isinstance(one, Problem) and one.status == 404 else one
+            replace(one, dialect_code=self._missing(record))
+            if isinstance(one, Problem) and one.status == 404
+            else one
             for record, one in zip(records, outcomes, strict=True)
         ]
 
@@ -165,120 +178,3 @@ def _of_all(problems: Sequence[Problem]) -> Problem:
     """Returns one error for all records; with each record's own if they differ."""
     alike = len({(problem.status, record_code_of(problem)) for problem in problems}) == 1
     return replace(in_common(problems, []), results=None if alike else offset_items(problems))
-
-
-class ResponseV2(JSONResponse):
-    """Only for the document: the media type of all answers."""
-
-    media_type = ANSWER_TYPE
-
-
-NoParameters = Annotated[NoQuery, Query()]
-PartitionPath = Annotated[
-    str, Path(json_schema_extra={"pattern": "^[0-9]{1,10}$"}, description="The partition's number.")
-]
-
-
-def lookups_router(metadata: MetadataV2) -> APIRouter:
-    """Returns the look-up routes, with their OpenAPI descriptions."""
-    router = APIRouter(
-        tags=["REST Proxy v2"],
-        default_response_class=ResponseV2,
-        dependencies=[Depends(check_query)],
-        responses=FRESH,
-    )
-
-    @router.get(
-        "/topics", operation_id="listTopicsV2", response_model=list[str], responses=errors(406, 422, 503)
-    )
-    async def list_topics(request: Request, _: NoParameters) -> Response:
-        """The names of all topics but Kafka's own."""
-        return await metadata.topics(request)
-
-    @router.get(
-        "/topics/{topic}", operation_id="getTopicV2", response_model=TopicV2, responses=_LOOKUP_ERRORS
-    )
-    async def get_topic(request: Request, topic: str, _: NoParameters) -> Response:
-        """A topic: its configs, and its partitions with leaders and replicas."""
-        return await metadata.topic(request, topic)
-
-    @router.get(
-        "/topics/{topic}/partitions",
-        operation_id="listPartitionsV2",
-        response_model=list[PartitionV2],
-        responses=_LOOKUP_ERRORS,
-    )
-    async def list_partitions(request: Request, topic: str, _: NoParameters) -> Response:
-        """A topic's partitions, with their leaders and replicas."""
-        return await metadata.partitions(request, topic)
-
-    @router.get(
-        "/topics/{topic}/partitions/{partition}",
-        operation_id="getPartitionV2",
-        response_model=PartitionV2,
-        responses=_LOOKUP_ERRORS,
-    )
-    async def get_partition(
-        request: Request, topic: str, partition: PartitionPath, _: NoParameters
-    ) -> Response:
-        """One partition, with its leader and replicas."""
-        return await metadata.partition(request, topic, partition)
-
-    @router.get(
-        "/brokers",
-        operation_id="listBrokersV2",
-        response_model=BrokersV2,
-        responses=errors(406, 422, 429, 503),
-    )
-    async def list_brokers(request: Request, _: NoParameters) -> Response:
-        """The ids of the brokers."""
-        return await metadata.brokers(request)
-
-    # Not kept, so without the headers of freshness.
-    asked = APIRouter(
-        tags=["REST Proxy v2"], default_response_class=ResponseV2, dependencies=[Depends(check_query)]
-    )
-
-    @asked.get(
-        "/topics/{topic}/partitions/{partition}/offsets",
-        operation_id="getOffsetsV2",
-        response_model=OffsetsV2,
-        responses=_LOOKUP_ERRORS | errors(500),
-    )
-    async def get_offsets(
-        request: Request, topic: str, partition: PartitionPath, _: NoParameters
-    ) -> Response:
-        """The offsets of a partition's first and next record."""
-        return await metadata.offsets(request, topic, partition)
-
-    router.routes.extend(asked.routes)
-    return router
-
-
-def produce_router(produce: ProduceV2) -> APIRouter:
-    """Returns the produce routes, with their OpenAPI descriptions."""
-    router = APIRouter(tags=["REST Proxy v2"], default_response_class=ResponseV2)
-
-    @router.post(
-        "/topics/{topic}",
-        operation_id="produceToTopicV2",
-        response_model=ProduceAnswerV2,
-        responses=_PRODUCE_ANSWERS,
-        openapi_extra=PRODUCE_REQUEST,
-    )
-    async def post_to_topic(request: Request, topic: str) -> Response:
-        """Writes records to a topic; answered when the brokers have acknowledged at least one of them."""
-        return await produce.post(topic, None, request)
-
-    @router.post(
-        "/topics/{topic}/partitions/{partition}",
-        operation_id="produceToPartitionV2",
-        response_model=ProduceAnswerV2,
-        responses=_PRODUCE_ANSWERS,
-        openapi_extra=PRODUCE_REQUEST,
-    )
-    async def post_to_partition(request: Request, topic: str, partition: PartitionPath) -> Response:
-        """Writes records to one partition of a topic."""
-        return await produce.post(topic, partition, request)
-
-    return router

@@ -5,14 +5,28 @@ answers.py encodes the answers, records.py parses the bodies; tests keep these m
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from fastapi import Path, Query
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, FORMATS
 from service.wire.payload import Format
-from service.wire.schemas import error_answers
+from service.wire.schemas import RECORD_HEADER, NoQuery, error_answers
 from service.wire.strict_json import MAX_INT32
+
+
+class ResponseV2(JSONResponse):
+    """Only for the document: the media type of all answers."""
+
+    media_type = ANSWER_TYPE
+
+
+NoParameters = Annotated[NoQuery, Query()]
+PartitionPath = Annotated[
+    str, Path(json_schema_extra={"pattern": "^[0-9]{1,10}$"}, description="The partition's number.")
+]
 
 
 class Replica(BaseModel):
@@ -114,16 +128,6 @@ _NAMES: Final = {Format.JSON: "Json", Format.TEXT: "Text", Format.BASE64: "Binar
 
 
 def _body_schema(form: Format) -> dict[str, Any]:
-    header = {
-        "title": "RecordHeader",
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["key", "value"],
-        "properties": {
-            "key": {"type": "string"},
-            "value": {"type": ["string", "null"], "contentEncoding": "base64"},
-        },
-    }
     record = {
         "title": f"{_NAMES[form]}RecordV2",
         "type": "object",
@@ -142,7 +146,7 @@ def _body_schema(form: Format) -> dict[str, Any]:
                 "minimum": 0,
                 "description": "Milliseconds since 1970; now if null or absent.",
             },
-            "headers": {"type": ["array", "null"], "items": header},
+            "headers": {"type": ["array", "null"], "items": RECORD_HEADER},
         },
     }
     return {

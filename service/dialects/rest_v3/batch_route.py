@@ -21,7 +21,6 @@ from service.admission.caller import caller_of
 from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.batch_codec import Entry, parse_batch
 from service.dialects.rest_v3.delivery_reports import Awaited, Report, Reports, deliver
-from service.dialects.rest_v3.errors import JSON
 from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
 from service.observe.http_metrics import HttpMetrics, produce_outcome
@@ -29,6 +28,7 @@ from service.produce.body_threads import BodyThreads
 from service.produce.producing import Producing, RecordOutcome
 from service.wire.errors import Problem
 from service.wire.json_parts import BodyLimits
+from service.wire.media_type import JSON
 from service.wire.responses import as_is
 from service.wire.schemas import check_query
 

@@ -130,7 +130,7 @@ class Reports:
 
     def lacks(self, partition: int | None) -> bool:
         """Returns whether the topic is known and lacks this partition, by current metadata."""
-        count = None if partition is None else self._partition_count(self._topic)
+        count = self._partition_count(self._topic)
         return count is not None and partition is not None and partition >= count
 
 

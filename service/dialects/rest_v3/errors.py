@@ -5,8 +5,8 @@
     400 404 405 408 413 415 421 422 429 503   the HTTP status, for the sidecar's own refusals
     42206 42208                               an empty body, an invalid batch
 
-A problem with `code` but no `kafka_error` carries the error_code itself (`with_code`). For a record, an
-unknown topic is 40401 and an unknown partition 40402; in metadata reads an unknown topic is 40403. Pure.
+For a record, an unknown topic is 40401 and an unknown partition 40402; in metadata reads an unknown topic is
+40403. Pure.
 Source: KafkaExceptionMapper (rest-utils), Errors and StreamingResponse (kafka-rest), August 2026.
 """
 
@@ -19,9 +19,8 @@ import msgspec
 
 from client_core import Errors
 from service.wire.errors import Problem, ProblemError, Refusal
+from service.wire.media_type import JSON
 from service.wire.strict_json import BodyError
-
-JSON: Final = b"application/json"
 
 BAD_REQUEST: Final = 40002
 TOPIC_NOT_FOUND: Final = 40401
@@ -65,8 +64,10 @@ def error_json(problem: Problem, code: int | None = None) -> dict[str, object]:
 
 def error_code(problem: Problem) -> int:
     """Confluent's number for the problem."""
+    if problem.dialect_code is not None:
+        return problem.dialect_code
     if problem.kafka_error is None:
-        return problem.code or _CODE_OF_REFUSAL.get(problem.status, problem.status)
+        return _CODE_OF_REFUSAL.get(problem.status, problem.status)
     found = _CODE_OF_STATUS.get(problem.status)
     if found is not None:
         return found
@@ -84,16 +85,10 @@ def code_of_record(problem: Problem, *, lacks_partition: bool) -> int:
 
 def refused_with(status: int, code: int, detail: str) -> ProblemError:
     """Returns a refusal whose error_code is not its status."""
-    return ProblemError(with_code(status, code, detail))
-
-
-def with_code(status: int, code: int, detail: str) -> Problem:
-    """Returns a problem that carries its error_code."""
-    return Problem(status, detail, code=code, written="no")
+    return ProblemError(Problem(status, detail, written="no", dialect_code=code))
 
 
 def problem_of_record(error: BodyError) -> Problem:
     """Returns the problem of an invalid record."""
-    detail = f"{error.place}: {error.message}" if error.place else error.message
     code = PARTITION_NOT_FOUND if error.status == 404 else error.status
-    return with_code(error.status, code, detail)
+    return Problem(error.status, str(error), written="no", dialect_code=code)

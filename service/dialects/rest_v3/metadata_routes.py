@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel
 
-from client_core import ListedTopic, Node, PartitionInfo, TopicTable
+from client_core import ListedTopic, MetadataCache, Node, PartitionInfo, TopicTable
 from service.admission.caller import caller_of
 from service.base.producer_protocol import Producer
 from service.dialects.rest_proxy import PartitionRefresh
@@ -57,7 +57,6 @@ from service.lookup.lookups import NO_DEMANDS, Lookups
 from service.lookup.paging import PageQuery, numbers_after
 from service.wire.asgi import base_of
 from service.wire.errors import ProblemError, problem_of, refused
-from service.wire.freshness import freshness_headers
 from service.wire.long_answers import Slices
 from service.wire.responses import FRESH, of_long, of_prepared
 from service.wire.schemas import check_query
@@ -162,11 +161,12 @@ class MetadataRoutes:
         entry = None if page is not None else self._find(request, f"{path}/brokers")
         if entry is not None:
             return of_prepared(request, entry)
-        nodes = self._producer.cache.nodes_by_id
+        cache = self._producer.cache
+        nodes = cache.nodes_by_id
         ids, next_query = numbers_after(sorted(nodes), page)
         resources = ClusterResources(clusters_url(request.scope), cluster_id)
         pieces = _brokers_pieces(resources, {number: nodes[number] for number in ids}, next_query)
-        freshness = self._table.freshness(None, self._producer.clock.now_ms())
+        freshness = self._table.freshness(cache, cache.answered)
         return of_long(request, await self._slices.body(pieces), freshness)
 
     async def broker(self, request: Request, cluster_id: ClusterId, broker_id: BrokerId) -> Response:
@@ -200,13 +200,7 @@ class MetadataRoutes:
         )
         next_query = None if page is None or last is None else page.query(last)
         pieces = collection_pieces("KafkaTopicList", f"{resources.url}/topics", items, next_query)
-        self._table.find(b"/v1/cluster")
-        freshness = freshness_headers(
-            self._table.version,
-            listed.refreshed_ms,
-            listed.refreshed_wall_ms,
-            self._producer.clock.now_ms(),
-        )
+        freshness = self._table.freshness(self._producer.cache, listed.refreshed)
         return of_long(request, await self._slices.body(pieces), freshness)
 
     async def topic(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
@@ -217,15 +211,15 @@ class MetadataRoutes:
     async def partitions(self, request: Request, cluster_id: ClusterId, topic: str, query: Paged) -> Response:
         """A topic's partitions, by their numbers."""
         page = query.page(f"partitions {topic}")
-        table, nodes = await self._know(request, cluster_id, topic)
+        cache, table = await self._know(request, cluster_id, topic)
         path = f"{_CLUSTERS}/{cluster_id}/topics/{topic}/partitions"
         entry = None if page is not None else self._find(request, path)
         if entry is not None:
             return of_prepared(request, entry)
         numbers, next_query = numbers_after(table.numbers, page)
         resources = ClusterResources(clusters_url(request.scope), cluster_id)
-        pieces = _partitions_pieces(resources, table, nodes, numbers, next_query)
-        freshness = self._table.freshness(topic, self._producer.clock.now_ms())
+        pieces = _partitions_pieces(resources, table, cache.nodes_by_id, numbers, next_query)
+        freshness = self._table.freshness(cache, cache.refresh_time(topic))
         return of_long(request, await self._slices.body(pieces), freshness)
 
     async def partition(
@@ -241,12 +235,13 @@ class MetadataRoutes:
         """The copies of a partition, the preferred leader first."""
         page = query.page(f"replicas {topic} {partition_id}")
         info, path = await self._partition(request, cluster_id, topic, partition_id)
+        cache = self._producer.cache
         if page is None:
             return self._ready(request, f"{path}/replicas", topic)
         places, next_query = numbers_after(range(len(info.replicas)), page)
         resources = ClusterResources(clusters_url(request.scope), cluster_id)
         pieces = _replicas_pieces(resources, info, [info.replicas[at] for at in places], next_query)
-        freshness = self._table.freshness(topic, self._producer.clock.now_ms())
+        freshness = self._table.freshness(cache, cache.refresh_time(topic))
         return of_long(request, await self._slices.body(pieces), freshness)
 
     async def replica(
@@ -271,32 +266,21 @@ class MetadataRoutes:
         known = await self._cluster.require(cluster_id, request.receive, caller_of(request.scope))
         return f"{_CLUSTERS}/{known}"
 
-    async def _know(
-        self, request: Request, cluster_id: str, topic: str
-    ) -> tuple[TopicTable, Mapping[int, Node]]:
-        caller = caller_of(request.scope)
+    async def _know(self, request: Request, cluster_id: str, topic: str) -> tuple[MetadataCache, TopicTable]:
         await self._know_cluster(request, cluster_id)
-        problem = (await self._lookups.know([topic], NO_DEMANDS, request.receive, caller)).get(topic)
-        if problem is not None:
-            raise ProblemError(problem)
-        cache = self._producer.cache
-        table = cache.topics.get(topic)
-        if table is None:
-            raise ProblemError(problem_of(self._lookups.missing(topic, None)))
-        table.use.touched = True
-        return table, cache.nodes_by_id
+        return await self._lookups.known(topic, NO_DEMANDS, request.receive, caller_of(request.scope))
 
     async def _partition(
         self, request: Request, cluster_id: str, topic: str, partition_id: str
     ) -> tuple[PartitionInfo, str]:
         """A partition, and its path with a plain number."""
-        table, nodes = await self._know(request, cluster_id, topic)
+        cache, table = await self._know(request, cluster_id, topic)
         number = _number(partition_id)
-        info = None if number is None else table.partition(number, nodes)
+        info = None if number is None else table.partition(number, cache.nodes_by_id)
         if info is None and number is not None:
             await self._partition_refresh.refresh(topic, request)
-            table, nodes = await self._know(request, cluster_id, topic)
-            info = table.partition(number, nodes)
+            cache, table = await self._know(request, cluster_id, topic)
+            info = table.partition(number, cache.nodes_by_id)
         if info is None:
             detail = f"topic {topic} has no partition {partition_id}, it has {table.partition_count}"
             problem = None if number is None else problem_of(self._lookups.missing(topic, number))

@@ -21,7 +21,6 @@ from service.admission.drain import Drain
 from service.admission.guards import CLOSE
 from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.delivery_reports import Reports
-from service.dialects.rest_v3.errors import JSON
 from service.dialects.rest_v3.posted_body import PostedBodies
 from service.dialects.rest_v3.posted_stream import PostedStream
 from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
@@ -30,6 +29,7 @@ from service.produce.body_threads import BodyThreads
 from service.produce.producing import Producing
 from service.produce.record_stream import Streams
 from service.wire.asgi import HeaderPairs, Message, Scope, header
+from service.wire.media_type import JSON
 from service.wire.responses import as_is
 from service.wire.schemas import check_query
 from service.wire.streaming import StreamedAnswer

@@ -168,7 +168,7 @@ def _unreachable(picture: Picture) -> Iterator[_Ranked]:
 
 
 def _producer_id(picture: Picture) -> Iterator[_Ranked]:
-    status, queued = picture.status, _sum(picture.backlog.queued.values())
+    status, queued = picture.status, total_of(picture.backlog.queued.values())
     if not picture.needs_producer_id or status.producer_id is not None or status.metadata.age_ms is None:
         return
     if _is_slow(picture, _age_ms(picture, queued)):
@@ -255,7 +255,7 @@ def _busy(picture: Picture, node: NodeStatus, who: str, they_wait: str) -> _Caus
     age_ms = node.oldest_in_flight_age_ms
     if age_ms is None or not _is_slow(picture, age_ms):
         return None
-    requests = f"{_number(node.in_flight_requests)} request{'s' * (node.in_flight_requests != 1)}"
+    requests = _counted(node.in_flight_requests, "request")
     detail = f"{who} has {requests} in flight, the oldest for {_seconds(age_ms)}{they_wait}"
     return "delivery", f"{detail}{_where(picture, node)}", Errors.REQUEST_TIMED_OUT.name
 
@@ -270,7 +270,7 @@ def _where(picture: Picture, node: NodeStatus) -> str:
     others = NOTHING_RECENT if known is None else known.others
     if others.max_ms is None:
         return ""
-    requests = f"{_number(others.count)} other request{'s' * (others.count != 1)}"
+    requests = _counted(others.count, "other request")
     if others.max_ms >= min(_SLOWER_FROM_MS, picture.slow_after_ms):
         return f"; {requests} of the last minute were slow too: the broker is slow, or the way to it"
     if not picture.waits_for_replicas:
@@ -283,7 +283,7 @@ def _slow_lately(picture: Picture, node: NodeStatus, who: str) -> _Cause | None:
     for api, times in () if known is None else known.latest.items():
         if times.p99_ms is not None and times.max_ms is not None and _is_slow(picture, times.p99_ms):
             phase = "delivery" if api == PRODUCE else "metadata"
-            requests = f"{_number(times.count)} {api} request{'s' * (times.count != 1)}"
+            requests = _counted(times.count, f"{api} request")
             said = f"answers late: of {requests} in the last {LATEST_S} s the longest took"
             where = _where(picture, node) if api == PRODUCE else ""
             return phase, f"{who} {said} {_seconds(times.max_ms)}{where}", None
@@ -381,7 +381,7 @@ def _topics(picture: Picture) -> Iterator[_Ranked]:
         what = (
             f"a partition that topic {wait.topic} does not have"
             if wait.lacks_partition
-            else (f"topic {wait.topic}, which the brokers do not list")
+            else f"topic {wait.topic}, which the brokers do not list"
         )
         detail = f"{_requests(wait.requests)} for {what}, the oldest for {since}"
         name = Errors.UNKNOWN_TOPIC_OR_PARTITION.name
@@ -389,7 +389,7 @@ def _topics(picture: Picture) -> Iterator[_Ranked]:
     others = len(waits) - len(reported)
     if others:
         requests = sum(wait.requests for wait in waits) - sum(wait.requests for wait in reported)
-        detail = f"{_requests(requests)} for {_number(others)} other topic{'s' * (others != 1)}"
+        detail = f"{_requests(requests)} for {_counted(others, 'other topic')}"
         yield _Ranked(_Rank.TOPIC, 0, Finding(None, "metadata", detail))
 
 
@@ -410,7 +410,7 @@ def _oldest_ms(picture: Picture, waits: Sequence[TopicWait]) -> int | None:
     return None if oldest_ms is None else max(picture.now_ms - oldest_ms, 0)
 
 
-def _sum(counts: Iterable[BatchCount]) -> BatchCount:
+def total_of(counts: Iterable[BatchCount]) -> BatchCount:
     """Adds up counts of disjoint partitions."""
     listed = list(counts)
     oldest = [count.oldest_created_ms for count in listed if count.oldest_created_ms is not None]
@@ -439,6 +439,10 @@ def _number(number: int) -> str:
     return f"{number:,}"
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def _aged(error: str | None, age_ms: int | None) -> str | None:
     """Returns an error with its age, because an old error does not cause present slowness."""
     return error if error is None or age_ms is None else f"{error}, {_seconds(age_ms)} ago"
@@ -449,13 +453,11 @@ def _seconds(ms: int) -> str:
 
 
 def _requests(requests: int) -> str:
-    return "1 request waits" if requests == 1 else f"{_number(requests)} requests wait"
+    return f"{_counted(requests, 'request')} wait{'s' * (requests == 1)}"
 
 
 def _records(batches: BatchCount) -> str:
-    records = "1 record" if batches.records == 1 else f"{_number(batches.records)} records"
-    partitions = "1 partition" if batches.partitions == 1 else f"{_number(batches.partitions)} partitions"
-    return f"{records} of {partitions}"
+    return f"{_counted(batches.records, 'record')} of {_counted(batches.partitions, 'partition')}"
 
 
 def _records_wait(batches: BatchCount) -> str:

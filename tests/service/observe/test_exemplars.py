@@ -88,7 +88,7 @@ def test_a_traced_produce_is_shown_whatever_its_form() -> None:
 def test_each_range_shows_the_last_one_that_fell_into_it() -> None:
     histogram = Histogram((1.0, 2.0))
     for seen, trace_id in ((0.5, "a"), (0.6, "b"), (1.5, "c"), (9.0, "d")):
-        histogram.observe_traced(seen, Trace(trace_id, "s"))
+        histogram.observe(seen, Trace(trace_id, "s"))
     histogram.observe(0.1)
     reported = [bucket[2] for bucket in histogram.buckets() if len(bucket) == 3]
     assert [(one.labels["trace_id"], one.value) for one in reported] == [("b", 0.6), ("c", 1.5), ("d", 9.0)]
@@ -97,7 +97,7 @@ def test_each_range_shows_the_last_one_that_fell_into_it() -> None:
 
 def test_an_exemplar_says_when_it_was() -> None:
     histogram = Histogram((1.0,))
-    histogram.observe_traced(0.5, Trace("a", "b"))
+    histogram.observe(0.5, Trace("a", "b"))
     (reported,) = [bucket[2] for bucket in histogram.buckets() if len(bucket) == 3]
     assert reported.timestamp is not None
     assert float(reported.timestamp) > 1.7e9

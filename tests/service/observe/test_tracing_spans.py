@@ -296,6 +296,17 @@ def test_other_requests_are_named_by_method_and_template() -> None:
     assert "secret" not in str([said(span) for span in web.all_spans()])
 
 
+def test_a_page_of_a_dialect_has_the_freshness_of_the_snapshot_that_it_lists() -> None:
+    web = Traced()
+    for path in ("brokers", "topics/orders/partitions", "topics/orders/partitions/0/replicas"):
+        web.fake.clock.advance(5_000)
+        web.fake.set_topics({"orders": 3})
+        answer = web.ask("GET", f"/v3/clusters/cluster/{path}?page_size=1")
+        version = f"{web.app.sidecar.boot}-{web.fake.cache.update_version}"
+        assert answer.headers["pilotfish-metadata-version"] == version
+        assert answer.headers["age"] == "0"
+
+
 def test_a_look_up_of_a_topic_that_is_not_there_is_named_by_its_route_too() -> None:
     web = Traced()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from client_core import RefreshTime
 from service.wire.freshness import etag_of, freshness_headers, matches, parse_version, rfc3339, version_text
 
 
@@ -17,9 +18,9 @@ def test_if_none_match_is_compared_weakly() -> None:
 
 
 def test_age_is_in_whole_seconds_never_negative_and_absent_before_the_first_refresh() -> None:
-    assert (b"age", b"1") in freshness_headers(b"v", 1_000, None, 2_999)
-    assert (b"age", b"0") in freshness_headers(b"v", 5_000, None, 4_000)
-    assert freshness_headers(b"v", None, None, 5) == [(b"pilotfish-metadata-version", b"v")]
+    assert (b"age", b"1") in freshness_headers(b"v", RefreshTime(1_000, None), 2_999)
+    assert (b"age", b"0") in freshness_headers(b"v", RefreshTime(5_000, None), 4_000)
+    assert freshness_headers(b"v", None, 5) == [(b"pilotfish-metadata-version", b"v")]
 
 
 def test_times_are_rfc_3339_in_utc() -> None:

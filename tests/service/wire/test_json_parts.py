@@ -13,7 +13,6 @@ from service.wire.json_parts import (
     PART_BYTES,
     ArrayParts,
     BodyLimits,
-    array_of_body,
     array_of_member,
     items_of,
     items_of_body,
@@ -113,9 +112,7 @@ def test_another_body_has_no_such_member() -> None:
 
 
 def _parts_of(body: bytes, most_bytes: int = _PLENTY) -> ArrayParts:
-    parts = array_of_body(body, most_bytes)
-    assert parts is not None
-    return parts
+    return ArrayParts(body, body.index(b"[") + 1, most_bytes)
 
 
 def test_no_part_is_longer_than_a_window() -> None:
