@@ -52,11 +52,8 @@ class Rig:
         return 0
 
     def start(self, listing: str, sidecar: Sidecar, *arguments: str) -> subprocess.Popen[str]:
-        command, program, package = _RUN[listing]
-        if shutil.which(program) is None:
-            install(package)  # PackagesMissingError says what to install
         return subprocess.Popen(
-            [*command, str(_FOLDER / listing), *arguments],
+            [*_RUN[listing][0], str(_FOLDER / listing), *arguments],
             env={**os.environ, "PILOTFISH_URL": sidecar.api_url},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -82,6 +79,13 @@ def shared(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Share
     folder = tmp_path_factory.mktemp("sidecar")
     with SharedSidecar(folder, rig, flags=("--max-waiting-requests", "1")) as running:
         yield running
+
+
+def need(listing: str) -> None:
+    """Has the program of a listing, before a case holds or stops a broker. PackagesMissingError names it."""
+    _, program, package = _RUN[listing]
+    if shutil.which(program) is None:
+        install(package)
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -209,8 +213,7 @@ _CASES: Final[Mapping[str, Callable[[Rig, str, Sidecar], None]]] = {
 
 def test_the_pages_look_ups_name_the_new_leader_after_a_stop(rig: Rig, shared: SharedSidecar) -> None:
     """Both commands of "Which broker leads", with the first one's leader stopped in between."""
-    if shutil.which("curl") is None:
-        install("curl")
+    need("send.sh")
     sidecar = shared.running()
     commands = re.findall(r"^curl -s '(\S+/leader\?\S+)'$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     first, second = (
@@ -233,6 +236,7 @@ def test_every_program_that_the_page_links_is_run() -> None:
 
 @pytest.mark.parametrize("case", _CASES)
 def test_the_shell_listing_does_what_the_page_says(rig: Rig, shared: SharedSidecar, case: str) -> None:
+    need("send.sh")
     _CASES[case](rig, "send.sh", shared.running())
 
 
@@ -242,4 +246,5 @@ def test_the_shell_listing_does_what_the_page_says(rig: Rig, shared: SharedSidec
 def test_a_listing_in_a_language_of_debian_does_what_the_page_says(
     rig: Rig, shared: SharedSidecar, listing: str, case: str
 ) -> None:
+    need(listing)
     _CASES[case](rig, listing, shared.running())
