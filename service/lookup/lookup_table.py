@@ -265,6 +265,11 @@ class LookupTable:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def cache(self) -> MetadataCache:
+        """The snapshot from which the last found answer was made."""
+        return self._cache
+
     def find(self, target: bytes, base: bytes = b"") -> Entry | None:
         """Returns the entry for a raw path and query; None if a route must answer. Marks the topic used."""
         key = base + target if base else target

@@ -171,13 +171,11 @@ class ReadyLeaders:
         self,
         app: ASGIApp,
         table: LookupTable,
-        producer: Producer,
         admission: AdmissionControl,
         http: HttpMetrics,
     ) -> None:
         self._app = app
         self._table = table
-        self._producer = producer
         self._admission = admission
         self._http = http
 
@@ -220,7 +218,7 @@ class ReadyLeaders:
         if found is None:
             return None
         content = b'{"results":[%s]}' % b",".join(found)
-        cache = self._producer.cache
+        cache = self._table.cache  # the client may have a newer one by now
         status, headers = with_etag(
             scope, LongBody.of([content]), self._table.freshness(cache, cache.oldest_of(topics))
         )

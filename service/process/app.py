@@ -188,7 +188,7 @@ class App:
         self.api: Final = _make_api(routes, dialects, error_formats, self.sidecar, self._lifespan)
         lookups, table, http = self.sidecar.lookups, self.sidecar.table, self.sidecar.http
         parked = ParkedLookups(Observed(self.api, http), lookups, lookups.is_ready, http, self.sidecar.failed)
-        leaders = ReadyLeaders(parked, table, self.sidecar.producer, self.sidecar.admission, http)
+        leaders = ReadyLeaders(parked, table, self.sidecar.admission, http)
         inner = _produce_endpoint(leaders, self.sidecar)
         in_traces = self.traces.around(inner, self.sidecar.config.client_id, _route_in_front)
         # Look-ups of dialects have spans, those of the native API have none.
