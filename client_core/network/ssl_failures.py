@@ -50,11 +50,11 @@ _DISLIKES_CERTIFICATE: Final = (
     f"the broker does not accept our client certificate, or wants one and got none {_OUR_CERTIFICATE}"
 )
 
-#: OpenSSL's reasons in a handshake with a peer that does not speak TLS.
+#: OpenSSL's reasons in a handshake with a peer that does not speak TLS. Later they mean something else: since
+#: OpenSSL 3.2 a damaged record has one of them.
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 #: By OpenSSL's reason. SSLV3_ and TLSV1_ name the version that introduced the alert, not the one in use.
 _SENTENCES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(_NO_TLS, _NO_TLS_THERE),
     "UNSUPPORTED_PROTOCOL": _NO_COMMON_VERSION,
     "WRONG_SSL_VERSION": _NO_COMMON_VERSION,
     "TLSV1_ALERT_PROTOCOL_VERSION": _NO_COMMON_VERSION,
@@ -81,7 +81,8 @@ def handshake_failure(error: ssl.SSLError, host: str) -> KafkaError:
     """Returns a failed handshake's SslAuthenticationError; DisconnectError if the peer only left (SSL-03)."""
     if _is_end(error):
         return terminated("the peer closed the connection")
-    return SslAuthenticationError(f"TLS handshake failed: {_sentence(error, host)}")
+    sentence = _NO_TLS_THERE if _reason(error) in _NO_TLS else _sentence(error, host)
+    return SslAuthenticationError(f"TLS handshake failed: {sentence}")
 
 
 def post_handshake_failure(error: ssl.SSLError, host: str) -> KafkaError:
@@ -95,10 +96,7 @@ def stream_failure(error: ssl.SSLError, host: str) -> KafkaError:
     """Returns the end of a working connection that failed."""
     if _is_end(error):
         return DisconnectError("the peer closed the connection")
-    # After a handshake the peer does speak TLS: since OpenSSL 3.2 a damaged record has the same reason.
-    return DisconnectError(
-        f"TLS failed: {_said(error) if _reason(error) in _NO_TLS else _sentence(error, host)}"
-    )
+    return DisconnectError(f"TLS failed: {_sentence(error, host)}")
 
 
 def terminated(reason: str) -> DisconnectError:
@@ -124,17 +122,16 @@ def _is_end(error: ssl.SSLError) -> bool:
 def _sentence(error: ssl.SSLError, host: str) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return _certificate_sentence(error, host)
-    return _SENTENCES.get(_reason(error)) or _said(error)
+    reason = _reason(error)
+    known = _SENTENCES.get(reason)
+    if known is not None:
+        return known
+    said = _SOURCE_POSITION.sub("", str(error.args[-1] if error.args else error))
+    return f"{said} ({reason})" if reason else said
 
 
 def _reason(error: ssl.SSLError) -> str:
     return getattr(error, "reason", None) or ""  # errors raised by Python itself have none
-
-
-def _said(error: ssl.SSLError) -> str:
-    said = _SOURCE_POSITION.sub("", str(error.args[-1] if error.args else error))
-    reason = _reason(error)
-    return f"{said} ({reason})" if reason else said
 
 
 def _certificate_sentence(error: ssl.SSLCertVerificationError, host: str) -> str:

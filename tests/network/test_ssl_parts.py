@@ -360,8 +360,13 @@ def test_a_reason_becomes_a_sentence() -> None:
 
 def test_after_a_handshake_nothing_means_that_the_peer_speaks_no_tls() -> None:
     """OpenSSL 3.2 gives a damaged record the reason that it gives a peer without TLS."""
-    error = ssl_failures.stream_failure(ssl_error("RECORD_LAYER_FAILURE"), "broker")
-    assert error.message == "TLS failed: something (RECORD_LAYER_FAILURE)"
+    damaged = ssl_error("RECORD_LAYER_FAILURE")
+    assert (
+        ssl_failures.stream_failure(damaged, "broker").message
+        == "TLS failed: something (RECORD_LAYER_FAILURE)"
+    )
+    refused = ssl_failures.post_handshake_failure(damaged, "broker").message
+    assert refused.endswith("after the TLS handshake: something (RECORD_LAYER_FAILURE)")
 
 
 @pytest.mark.behaviour("SSL-03")
