@@ -24,7 +24,7 @@ from service.admission.caller import ANYONE, Caller, caller_of
 from service.admission.failed_requests import FailedRequests
 from service.lookup.lookup_table import Entry, LookupTable
 from service.lookup.lookups import Demands, Lookups
-from service.observe.http_metrics import HttpMetrics, RouteCounters
+from service.observe.http_metrics import HttpMetrics
 from service.wire.asgi import (
     Answer,
     ASGIApp,
@@ -157,7 +157,6 @@ class FastLookups:
         self._table = table
         self._metrics = metrics
         self._skipped = skipped
-        self._counters_by_route: dict[tuple[str, int], RouteCounters] = {}
 
     def answer(self, target: bytes, headers: HeaderPairs, peer: Peer, caller: Caller, write: Answer) -> bool:
         """Passes a GET's prepared answer to `write`. Returns False, having done nothing, without one."""
@@ -170,7 +169,7 @@ class FastLookups:
             return False  # the guards see to it that it is packed
         if not (write(200, entry.head, entry.body) if status == 200 else write(304, entry.head_304, b"")):
             return False
-        counters = self._counters_by_route.get((entry.route, status)) or self._counters(entry.route, status)
+        counters = self._metrics.route_counters("GET", entry.route, status)
         counters.add(perf_counter() - started, traceparent)
         return True
 
@@ -193,7 +192,7 @@ class FastLookups:
             await respond(send, 200, entry.headers, entry.body)
         else:
             await respond(send, 304, entry.headers_304, b"")
-        self._counters(entry.route, status).add(perf_counter() - started, traceparent)
+        self._metrics.route_counters("GET", entry.route, status).add(perf_counter() - started, traceparent)
 
     def _find(self, target: bytes, headers: HeaderPairs, scheme: str, caller: Caller) -> _Found | None:
         """Returns the prepared answer for a GET with these headers; None if a route must answer."""
@@ -229,13 +228,6 @@ class FastLookups:
         if accept is not None and entry.form.accepts is not None and not entry.form.accepts(accept):
             return None
         return status, entry, traceparent
-
-    def _counters(self, route: str, status: int) -> RouteCounters:
-        route_counters = self._counters_by_route.get((route, status))
-        if route_counters is None:
-            route_counters = self._metrics.route_counters("GET", route, status)
-            self._counters_by_route[route, status] = route_counters
-        return route_counters
 
 
 def _host_of(headers: HeaderPairs) -> bytes:

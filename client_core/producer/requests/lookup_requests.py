@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from client_core.cluster import TopicPartition
-from client_core.producer.requests.least_loaded_call import PendingCall
+from client_core.producer.requests.pending_calls import PendingCall
 from client_core.producer.requests.pending_configs import ConfigsWait
 from client_core.producer.requests.pending_metadata import Kind, PendingLookup
 from client_core.producer.requests.pending_offsets import OffsetsWait
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from client_core.clock import Clock
-    from client_core.producer.requests.least_loaded_call import IoExecutor, PendingCalls
+    from client_core.producer.requests.least_loaded_call import IoExecutor
+    from client_core.producer.requests.pending_calls import PendingCalls
     from client_core.producer.requests.pending_configs import PendingConfigs
     from client_core.producer.requests.pending_metadata import PendingLookups
     from client_core.producer.requests.pending_offsets import PendingOffsets

@@ -20,7 +20,8 @@ from client_core.metadata.topic_configs import (
     TopicConfigsFailure,
     TopicConfigsRequestBuilder,
 )
-from client_core.producer.requests.least_loaded_call import LeastLoadedCall, PendingCall, PendingCalls
+from client_core.producer.requests.least_loaded_call import LeastLoadedCall
+from client_core.producer.requests.pending_calls import PendingCall, PendingCalls
 from client_core.producer.results.results import TopicConfigsResult
 
 if TYPE_CHECKING:

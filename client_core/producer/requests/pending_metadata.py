@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from client_core.error_codes import Errors
 from client_core.errors import KafkaError, TimeoutError, error_for
 from client_core.metadata.topic_listing import TopicListing, TopicListingRequestBuilder
-from client_core.producer.requests.least_loaded_call import LeastLoadedCall, PendingCall, PendingCalls
+from client_core.producer.requests.least_loaded_call import LeastLoadedCall
 from client_core.producer.requests.metadata_wait import (
     Fail,
     Known,
@@ -22,6 +22,7 @@ from client_core.producer.requests.metadata_wait import (
     metadata_timeout,
     no_brokers,
 )
+from client_core.producer.requests.pending_calls import PendingCall, PendingCalls
 from client_core.producer.results.results import ListingResult, MetadataResult
 
 if TYPE_CHECKING:

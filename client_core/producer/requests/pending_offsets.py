@@ -36,7 +36,7 @@ from client_core.metadata.partition_offsets import (
     ListOffsetsRequestBuilder,
     OffsetFailure,
 )
-from client_core.producer.requests.least_loaded_call import PendingCall, PendingCalls
+from client_core.producer.requests.pending_calls import PendingCall, PendingCalls
 from client_core.producer.results.results import OffsetsResult
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.events import MetadataRefreshed, MetadataRefreshFailed
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.metadata_response import MetadataResponse
-from client_core.producer.requests.least_loaded_call import PendingCall, PendingCalls
+from client_core.producer.requests.pending_calls import PendingCall, PendingCalls
 from client_core.producer.results.results import MetadataResult
 
 if TYPE_CHECKING:

@@ -53,6 +53,9 @@ from service.wire.reasons import UNKNOWN_PARTITION
 from service.wire.responses import FRESH, of_json, of_long, of_prepared
 from service.wire.schemas import check_query
 
+_PARTITIONS: Final = "/topics/{topic}/partitions"
+_PARTITION: Final = f"{_PARTITIONS}/{{partition}}"
+
 _TYPE: Final = ANSWER_TYPE.encode()
 _ERRORS: Final = errors(400, 403, 404, 406, 422, 429, 503)
 
@@ -91,32 +94,17 @@ class MetadataV2:
             dependencies=[Depends(check_query)],
         )
         router, asked = make(responses=FRESH), make()
-        router.get(
-            "/topics", operation_id="listTopicsV2", response_model=list[str], responses=errors(406, 422, 503)
-        )(self.list_topics)
-        router.get("/topics/{topic}", operation_id="getTopicV2", response_model=TopicV2, responses=_ERRORS)(
-            self.get_topic
-        )
-        router.get(
-            "/topics/{topic}/partitions",
-            operation_id="listPartitionsV2",
-            response_model=list[PartitionV2],
-            responses=_ERRORS,
-        )(self.list_partitions)
-        router.get(
-            "/topics/{topic}/partitions/{partition}",
-            operation_id="getPartitionV2",
-            response_model=PartitionV2,
-            responses=_ERRORS,
-        )(self.get_partition)
-        router.get(
-            "/brokers",
-            operation_id="listBrokersV2",
-            response_model=BrokersV2,
-            responses=errors(406, 422, 429, 503),
-        )(self.list_brokers)
+        of_brokers, of_list = errors(406, 422, 429, 503), errors(406, 422, 503)
+        for path, operation_id, handler, model, responses in (
+            ("/topics", "listTopicsV2", self.list_topics, list[str], of_list),
+            ("/topics/{topic}", "getTopicV2", self.get_topic, TopicV2, _ERRORS),
+            (_PARTITIONS, "listPartitionsV2", self.list_partitions, list[PartitionV2], _ERRORS),
+            (_PARTITION, "getPartitionV2", self.get_partition, PartitionV2, _ERRORS),
+            ("/brokers", "listBrokersV2", self.list_brokers, BrokersV2, of_brokers),
+        ):
+            router.get(path, operation_id=operation_id, response_model=model, responses=responses)(handler)
         asked.get(  # not kept, so without the headers of freshness
-            "/topics/{topic}/partitions/{partition}/offsets",
+            f"{_PARTITION}/offsets",
             operation_id="getOffsetsV2",
             response_model=OffsetsV2,
             responses=_ERRORS | errors(500),
