@@ -30,6 +30,7 @@ from client_core import (
     IllegalArgumentError,
     IllegalStateError,
     KafkaError,
+    ProducerRecord,
     RecordFailure,
     Result,
 )
@@ -297,7 +298,7 @@ class Delivery:
         try:
             self._producer.submit(
                 lane.topic,
-                [stored.entry.to_send for stored in chunk if stored.entry is not None],  # all of them
+                [_to_send(stored) for stored in chunk],
                 block_deadline_ms=now_ms + self._topic_wait_ms,
                 deadline_ms=now_ms + _NEVER_MS,
                 done=lambda result: self._on_done(lane, result),
@@ -381,3 +382,8 @@ class Delivery:
         if self._fault is None:
             _log.warning("spool: %s; records wait", fault)
         self._fault = fault
+
+
+def _to_send(stored: Stored) -> ProducerRecord:
+    assert stored.entry is not None  # a record left out would give the others its outcome
+    return stored.entry.to_send
