@@ -12,7 +12,7 @@ import pytest
 
 from client_core import ProducerRecord, RecordTooLargeError
 from service.native.status_schemas import SpoolState, StatusAnswer
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import run, timed, until
 from tests.support.http_app import NativeApp
 from tests.support.spooling import BadDisk
 
@@ -215,8 +215,12 @@ def test_where_the_next_process_may_find_the_records_they_are_not_said_to_be_unw
 
 
 def test_a_disk_that_does_not_answer_is_a_504_whose_outcome_is_unknown(web: NativeApp) -> None:
-    answer = web.produce(THREE, query="?delivery=spool&timeout_ms=30")
-    assert answer.status_code == 504
+    async def asked_once() -> httpx.Response:
+        async with web.client() as client:
+            return await client.post(f"{PATH}&timeout_ms=30", content=THREE, headers=JSON)
+
+    answer, waited_ms = timed(asked_once())
+    assert (answer.status_code, waited_ms) == (504, 30)
     reported = answer.json()
     assert (reported["written"], reported["retriable"]) == ("unknown", True)
     assert (reported["phase"], reported["waited_ms"]) == ("delivery", 30)
