@@ -1,10 +1,7 @@
-"""Finds which of a body's `records` is invalid, and splits large lists of records.
+"""Splits a body's large list of `records` into parts, and says which of its records is invalid.
 
-msgspec reports what is wrong, but not in which of a hundred thousand records. So the list is split into the
-texts of its records, and each is decoded alone until one fails. This is done for refusals only, and not for
-very long lists: their outline could take fifty times their length. The native API and REST Proxy v2, whose
-envelopes share that list, have a `RecordList` each. Pure; any thread: large bodies are parsed on threads
-(`service/produce/body_threads.py`).
+The native API and REST Proxy v2, whose envelopes share that list, have a `RecordList` each. Pure; any thread:
+large bodies are parsed on threads (`service/produce/body_threads.py`).
 """
 
 from __future__ import annotations
@@ -21,15 +18,6 @@ from service.wire.strict_json import BodyError, compact, find_fault, misfit
 
 T = TypeVar("T")
 
-#: A body with more commas is not outlined: each takes about 60 bytes.
-_MAX_OUTLINED: Final = 500_000
-
-
-class _Outline(msgspec.Struct):
-    """The records one by one, to find the invalid one."""
-
-    records: list[Raw] | UnsetType | None = UNSET
-
 
 class _Whole(msgspec.Struct):
     """The records as raw JSON, to count them."""
@@ -37,22 +25,17 @@ class _Whole(msgspec.Struct):
     records: Raw | UnsetType = UNSET
 
 
-_OUTLINE: Final = msgspec.json.Decoder(_Outline)
 #: `{},` is the shortest record in a list.
 LEAST_BYTES: Final = 3
 
-_ITEMS: Final = msgspec.json.Decoder(list[Raw])
 _INDEX: Final = re.compile(r"^records\[(\d+)\]")
 _WHOLE: Final = msgspec.json.Decoder(_Whole)
 
 
 class RecordList:
-    """The faults of one kind of list. `decode_one` decodes a record; `status_of` gives a message's status."""
+    """The faults of one kind of list. `status_of` gives the status of msgspec's message."""
 
-    def __init__(
-        self, decode_one: Callable[[Raw], object], status_of: Callable[[str], int] = lambda _: 422
-    ) -> None:
-        self._decode_one = decode_one
+    def __init__(self, status_of: Callable[[str], int] = lambda _: 422) -> None:
         self._status_of = status_of
 
     def split(self, body: bytes, limits: BodyLimits) -> tuple[bytes, list[bytes]]:
@@ -85,25 +68,16 @@ class RecordList:
         try:
             items = decoder.decode(part)
         except msgspec.ValidationError as e:
-            raise self._fault_of_part(part, first, e) from e
+            raise _further(self.fault(e, "records"), first) from e
         limits.check_count(first + len(items))
         return items
-
-    def _fault_of_part(self, part: bytes, first: int, error: msgspec.ValidationError) -> BodyError:
-        for index, raw in enumerate(_ITEMS.decode(part), first):
-            try:
-                self._decode_one(raw)
-            except msgspec.ValidationError as e:
-                return self._located(e, f"records[{index}]")
-        return self._located(error, "records")
 
     @staticmethod
     def refuse_unfit_part(part: bytes, first: int) -> None:
         """Does `refuse_unfit` for a part whose first record is `records[first]`."""
         fault = find_fault(b'{"records":' + part + b"}")
         if fault is not None:
-            place = _INDEX.sub(lambda found: f"records[{int(found[1]) + first}]", fault.place)
-            raise BodyError(fault.status, place, fault.message)
+            raise _further(fault, first)
 
     def bound(self, text: bytes, max_records: int) -> None:
         """Raises BodyError (413) for too many records, before an object is made of each member.
@@ -123,20 +97,12 @@ class RecordList:
         if len(records) > max_records:
             raise BodyError(413, "records", f"more than {max_records} records")
 
-    def fault(self, text: bytes, error: msgspec.ValidationError) -> BodyError:
-        """Returns `error` as a BodyError, with its place in the first invalid record."""
-        if text.count(b",") > _MAX_OUTLINED:
-            return self._located(error, "")
-        try:
-            records = _OUTLINE.decode(text).records
-        except msgspec.ValidationError:
-            return self._located(error, "")
-        for index, raw in enumerate(records if isinstance(records, list) else ()):
-            try:
-                self._decode_one(raw)
-            except msgspec.ValidationError as e:
-                return self._located(e, f"records[{index}]")
-        return self._located(error, "")
-
-    def _located(self, error: msgspec.ValidationError, place: str) -> BodyError:
+    def fault(self, error: msgspec.ValidationError, place: str = "") -> BodyError:
+        """Returns `error` as a BodyError. `place` is that of the decoded text in the body."""
         return misfit(error, place, self._status_of(str(error)))
+
+
+def _further(fault: BodyError, first: int) -> BodyError:
+    """Returns the fault of a part whose first record is `records[first]`, with its place in the body."""
+    place = _INDEX.sub(lambda found: f"records[{int(found[1]) + first}]", fault.place)
+    return BodyError(fault.status, place, fault.message)

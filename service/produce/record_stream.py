@@ -359,9 +359,9 @@ async def converse(
 ) -> None:
     """Reads and reports at the same time, until all accepted items are reported.
 
-    `read` puts what arrives, and returns at its end; it may call `stream.finish` with a reason. A shutdown
-    cancels it. After it returned, this watches for the caller's leaving. Raises CallerGoneError, and whatever
-    `read` or `report` raises.
+    `read` puts what arrives, and returns at its end; it may call `stream.finish` with a reason. It is
+    cancelled if the reports end first, as at a shutdown. After it returned, this watches for the caller's
+    leaving. Raises CallerGoneError, and whatever `read` or `report` raises.
     """
 
     async def reading() -> None:
@@ -380,12 +380,11 @@ async def converse(
 
     def shut_down() -> None:
         stream.finish(SHUTDOWN)
-        tasks[0].cancel()
 
     drain.listen(shut_down)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if not tasks[1].done() and not tasks[0].cancelled():
+        if not tasks[1].done():
             await tasks[0]  # raises: only an error ends this task
         await tasks[1]
     finally:

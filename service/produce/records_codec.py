@@ -79,8 +79,7 @@ class _Decoders(NamedTuple):
 
     @classmethod
     def of(cls, body: type[_Body], record: type[_Record]) -> _Decoders:
-        one = msgspec.json.Decoder(record)
-        return cls(msgspec.json.Decoder(body), msgspec.json.Decoder(list[record]), RecordList(one.decode))  # type: ignore[valid-type]
+        return cls(msgspec.json.Decoder(body), msgspec.json.Decoder(list[record]), RecordList())  # type: ignore[valid-type]
 
 
 _RECORD: Final = msgspec.json.Decoder(_Record)
@@ -162,7 +161,7 @@ def _envelope(text: bytes, decoders: _Decoders) -> _Body:
         envelope: _Body = decoders.body.decode(text)
         return envelope
     except msgspec.ValidationError as e:
-        raise decoders.faults.fault(text, e) from e
+        raise decoders.faults.fault(e) from e
 
 
 def _formats(envelope: _Body) -> tuple[Decode, Decode, int]:

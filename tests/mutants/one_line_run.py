@@ -19,6 +19,7 @@ import importlib.machinery
 import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -38,7 +39,7 @@ from tests.mutants.one_line_trials import Trial, try_trials
 from tests.support.tiers import HYPOTHESIS_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tests.mutants.one_line_session import Replacements
 
@@ -52,6 +53,7 @@ _LONG_TIMEOUT_S: Final = 900
 _MOST_TESTS: Final = 600
 _ALIVE_AT_MOST: Final = 0.05
 _PYTEST: Final = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
+_NUMBER: Final = re.compile(r"\b[\d_]+\b")
 _QUICK: Final = "not kafka and not spark and not tools and not long"
 
 
@@ -196,10 +198,25 @@ def reaching_tests(mutant: Mutant, lines: coverage.CoverageData, durations_s: di
     return sorted(nearest, key=lambda test: (durations_s[test], test))
 
 
-def _equivalent() -> set[tuple[str, str, str]]:
-    """Path, line and what becomes of it: mutants that change nothing that anybody could see."""
-    listed = tomllib.loads(EQUIVALENT_PATH.read_text(encoding="utf-8")).get("equivalent", [])
-    return {(one["path"], one["was"], one["becomes"]) for one in listed}
+class Equivalents:
+    """The listed mutants that change nothing that anybody could see: by path, line and what becomes of it.
+
+    An entry without `becomes` is a threshold that only saves work: any other number in its line is as good.
+    """
+
+    def __init__(self, listed: Iterable[Mapping[str, str]]) -> None:
+        self._listed = {(one["path"], one["was"], one.get("becomes")) for one in listed}
+
+    @classmethod
+    def read(cls) -> Equivalents:
+        return cls(tomllib.loads(EQUIVALENT_PATH.read_text(encoding="utf-8"))["equivalent"])
+
+    def __contains__(self, mutant: Mutant) -> bool:
+        """Whether it is listed."""
+        is_number = _NUMBER.sub("0", mutant.was) == _NUMBER.sub("0", mutant.becomes)
+        return (mutant.path, mutant.was, mutant.becomes) in self._listed or (
+            is_number and (mutant.path, mutant.was, None) in self._listed
+        )
 
 
 def _in_a_session(
@@ -328,8 +345,8 @@ def main() -> int:
         for mutant in mutants(path, (_ROOT / path).read_bytes())
     ]
     sample = random.Random(asked.seed).sample(every, min(asked.count, len(every)))
-    equivalent = _equivalent()
-    sample = [one for one in sample if (one.path, one.was, one.becomes) not in equivalent]
+    equivalents = Equivalents.read()
+    sample = [one for one in sample if one not in equivalents]
     digest = _digest([*room.sources, f"{room.tests}/**/*.py", "tests/mutants/one_line.py"])
     _KEPT.mkdir(parents=True, exist_ok=True)
     results = _Results(_KEPT / f"{asked.room}-{asked.seed}-{digest}.json")

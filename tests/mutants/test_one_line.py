@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import coverage
 
 from tests.mutants.one_line import Mutant, mutants
-from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS, reaching_tests
+from tests.mutants.one_line_run import EQUIVALENT_PATH, ROOMS, Equivalents, reaching_tests
 from tests.mutants.one_line_session import replaced_code
 from tests.mutants.one_line_trials import Trial, try_trials
 
@@ -108,15 +108,25 @@ def test_a_mutant_is_given_the_tests_that_may_see_it() -> None:
 
 
 def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:
-    listed = tomllib.loads(EQUIVALENT_PATH.read_text(encoding="utf-8")).get("equivalent", [])
-    of_tree = {
-        (mutant.path, mutant.was, mutant.becomes)
+    listed = tomllib.loads(EQUIVALENT_PATH.read_text(encoding="utf-8"))["equivalent"]
+    of_tree = [
+        mutant
         for path in {one["path"] for one in listed}
         for mutant in mutants(path, (_ROOT / path).read_bytes(), {one["was"] for one in listed})
-    }
+    ]
     for one in listed:
-        assert (one["path"], one["was"], one["becomes"]) in of_tree, one
+        assert any(mutant in Equivalents([one]) for mutant in of_tree), one
         assert one["why"]
+
+
+def test_a_threshold_is_equivalent_with_any_number_and_nothing_else_of_its_line() -> None:
+    listed = Equivalents([{"path": "a.py", "was": "if size > 2 * _PART:"}])
+    became = ("if size > 3 * _PART:", "if size >= 2 * _PART:", "if size > 2 // _PART:", "if True:")
+    assert [Mutant("a.py", 1, 0, 0, "", "if size > 2 * _PART:", text) in listed for text in became] == [
+        True,
+        *[False] * 3,
+    ]
+    assert Mutant("b.py", 1, 0, 0, "", "if size > 2 * _PART:", became[0]) not in listed
 
 
 def test_each_room_has_files_and_tests() -> None:

@@ -59,7 +59,6 @@ class ProduceBody(NamedTuple):
 
 
 _BODY: Final = msgspec.json.Decoder(_Body | None)
-_RECORD: Final = msgspec.json.Decoder(_Record)
 _ITEMS: Final = msgspec.json.Decoder(list[_Record])
 
 _SCHEMAS: Final = ("key_schema", "key_schema_id", "value_schema", "value_schema_id")
@@ -82,7 +81,7 @@ def _status_of(message: str) -> int:
     return 422 if message.startswith("Object contains unknown field") else 400
 
 
-_LIST: Final = RecordList(_RECORD.decode, _status_of)
+_LIST: Final = RecordList(_status_of)
 
 
 def parse_body(
@@ -221,7 +220,7 @@ def _decode(text: bytes) -> _Body | None:
     try:
         envelope: _Body | None = _BODY.decode(text)
     except msgspec.ValidationError as e:
-        raise _LIST.fault(text, e) from e
+        raise _LIST.fault(e) from e
     return envelope
 
 

@@ -11,7 +11,7 @@ import pytest
 from client_core import IllegalStateError, MetadataResult
 from service.lookup.ages import BURST, MOST_TOPICS, PARTITIONS_PER_TOKEN, Ages
 from service.lookup.lookup_table import LookupTable
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import run, timed, until
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
@@ -216,14 +216,16 @@ def test_a_caller_may_wait_less_or_not_at_all_and_not_longer() -> None:
         producer = FakeProducer(holds_refreshes=True)
         ages = ages_over(producer)
         producer.clock.advance(10_000)
-        await ages.freshen(["orders"], 0)
-        await ages.freshen(["orders"], 1)
+        loop = asyncio.get_running_loop()
+        for most_ms, waited_s in ((0, 0), (1, 0.001), (100, 0.101)):
+            await ages.freshen(["orders"], most_ms)
+            assert loop.time() == pytest.approx(waited_s)
         assert len(producer.refreshes) == 1
         longer = asyncio.create_task(freshened(ages, "orders", max_wait_ms=60_000))
         producer.time_out(producer.waiting[0])
         await longer
 
-    run(scenario())
+    timed(scenario())
 
 
 # -- refreshes that fail -------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ from client_core import (
     RecordFailure,
     RecordMetadata,
     RecordTooLargeError,
+    Ticket,
     TimeoutError,
     TopicAuthorizationError,
     Written,
 )
-from service.produce.many_topics import MAX_TOPICS
+from service.produce.many_topics import MAX_TOPICS, Group, grouped, submit_groups
+from service.produce.once import STAYS
 from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer, FakeResult
 from tests.support.http_app import NativeApp
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import httpx
+
+    from service.admission.admission_control import Permit
 
 JSON = {"content-type": "application/json"}
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -286,6 +290,26 @@ def test_a_client_that_closes_between_two_topics_fails_only_the_rest(web: Native
     assert answer.status_code == 207
     assert answer.json()["results"][1]["error"]["type"] == "/problems/shutting-down"
     assert web.app.sidecar.admission.bytes == 0
+
+
+def test_the_parts_hold_the_bytes_of_the_whole_request_which_the_last_releases() -> None:
+    admission = NativeApp().app.sidecar.admission
+    whole = admission.acquire(1_001)
+    whole.hand_on()
+    whole.release()
+    shares: list[Permit] = []
+
+    def submit_one(_: Group, share: Permit, *_ended: object) -> Ticket:
+        shares.append(share)
+        return STAYS
+
+    groups = grouped([ProducerRecord(topic) for topic in ("orders", "audit", "orders", "bills")])
+    submit_groups(groups, submit_one, whole, lambda _: None, None)
+    assert [share.bytes for share in shares] == [335, 333, 333]
+    for share in shares:
+        assert admission.bytes == 1_001
+        share.release_bytes()
+    assert admission.bytes == 0
 
 
 def test_the_trace_goes_with_the_records_of_every_topic() -> None:

@@ -14,7 +14,7 @@ from service.spool.dead_letters import REASONS, DeadLetter, dead_letters_in
 from service.spool.delivery import MOST_REQUEUES
 from service.spool.entry import frame_of
 from service.spool.requeue import Requeued
-from tests.support.coroutine_tests import run
+from tests.support.coroutine_tests import run, timed
 from tests.support.http_app import NativeApp
 from tests.support.spooling import SpoolRig, dead_letters_of, fail_values, failure, record, records, salt_of
 from tests.support.tokens import TokensFile
@@ -346,16 +346,15 @@ def turn(web: NativeApp) -> None:
         spool_of(web).delivery.turn(web.producer.clock.now_ms())
 
 
-def posted(web: NativeApp, path: str, headers: dict[str, str], *, turns: bool = True) -> httpx.Response:
+def posted(web: NativeApp, path: str, headers: dict[str, str]) -> httpx.Response:
     """Posts, and turns the threads by hand until it is answered."""
 
     async def scenario() -> httpx.Response:
         async with web.client() as client:
             task = asyncio.create_task(client.post(path, headers=headers))
             while not task.done():
-                if turns:
-                    turn(web)
-                    spool_of(web).writer.turn()
+                turn(web)
+                spool_of(web).writer.turn()
                 await asyncio.sleep(0)
             return task.result()
 
@@ -413,8 +412,12 @@ def test_a_disk_that_takes_nothing_is_a_503_that_says_how_many_went_back(
 def test_a_disk_that_does_not_answer_in_time_is_a_504_and_the_requeue_goes_on(
     web: NativeApp, tokens: TokensFile
 ) -> None:
-    answer = posted(web, f"{PATH}?max_block_ms=1", tokens.of("all"), turns=False)
-    assert answer.status_code == 504
+    async def asked_once() -> httpx.Response:
+        async with web.client() as client:
+            return await client.post(f"{PATH}?max_block_ms=70", headers=tokens.of("all"))
+
+    answer, waited_ms = timed(asked_once())
+    assert (answer.status_code, waited_ms) == (504, 70)
     assert "continues" in answer.json()["detail"]
     for _ in range(5):
         turn(web)

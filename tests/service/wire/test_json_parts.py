@@ -153,6 +153,22 @@ def test_a_fault_says_where_its_part_begins() -> None:
         items_of_body(body, BodyLimits(1_000_000, _PLENTY))
 
 
+@pytest.mark.parametrize("index", [0, 3, 9_000])
+def test_a_fault_of_an_item_names_it_in_whichever_part_it_is(index: int) -> None:
+    items = [b'{"a":"twelve bytes"}'] * 10_000
+    items[index] = b'{"a":"\\ud800"}'
+    with pytest.raises(BodyError) as e:
+        items_of_body(b"[" + b",".join(items) + b"]", BodyLimits(1_000_000, _PLENTY))
+    assert e.value.place == f"[{index}].a"
+
+
+def test_a_record_of_as_many_bytes_as_allowed_is_taken_and_one_more_is_not() -> None:
+    limits = BodyLimits(1, 10)
+    limits.check_text(b"x" * 10)
+    with pytest.raises(BodyError, match=r"^11 bytes of JSON are more than one record may take \(10"):
+        limits.check_text(b"x" * 11)
+
+
 def test_text_after_a_large_array_is_refused() -> None:
     body = b"[" + b"12345," * 40_000 + b"1] 2"
     with pytest.raises(BodyError) as e:

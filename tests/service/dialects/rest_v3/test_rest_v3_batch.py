@@ -116,12 +116,14 @@ def test_entries_that_cannot_be_distinguished_are_42208(http: HttpApp) -> None:
 
 def test_a_batch_that_is_none_says_what_is_wrong(http: HttpApp) -> None:
     eleven = b'{"entries":[' + b",".join([b'{"id":"1"}'] * 11) + b"]}"
+    large = json.dumps({"entries": [{"id": str(n), "value": text("x" * 10_000)} for n in range(30)]}).encode()
     name = "must be a string of 1 to 80 letters, digits, '_' or '-'"
     messages = {
         b"": "Request body is empty. Data is required.",
         b"{}": "entries: at least one entry is needed",
         b'{"entries":[]}': "entries: must have 1 to 10 items, not none",
         eleven: "entries: must have 1 to 10 items, not more",
+        large: "entries: must have 1 to 10 items, not more",
         b'{"entries":[{"id":"1"},{"id":"1"}]}': "entries: their ids must be distinct",
         b'{"entries":[{"id":"1"},{}]}': f"entries[1].id: {name}",
         b'{"entries":{}}': "entries: must be an array of entries",
