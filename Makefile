@@ -62,7 +62,9 @@ $(RUN): requirements/run.txt
 	@($(dir $@)bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --only-binary :all: \
 		--require-hashes -r $< && touch $@.new) \
 		| { while read -r word name _; do case $$word in Collecting) printf ' %s' "$${name%%==*}";; esac; done; echo; }
-	@test -e $@.new && mv $@.new $@
+	@test -e $@.new || { printf '%s\n' "The packages were not installed. If a certificate could not be verified: a proxy here has a certificate" \
+		"authority of its own. Name its file, make $(MAKECMDGOALS) PIP_CERT=FILE SSL_CERT_FILE=FILE, or add it to the system's." >&2; exit 1; }
+	@mv $@.new $@
 
 run: $(RUN)  ## the sidecar on a Kafka inside its own process, to try it out
 	$(dir $(RUN))bin/python -m service serve --embedded

@@ -26,6 +26,7 @@ from tests.deploy.chart_tools import (
     sidecar_of,
 )
 from tests.deploy.outcome import UnavailableError
+from tests.support.missing_programs import leave_out
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,7 +128,7 @@ def kustomized(place: Path) -> list[Manifest]:
     try:
         return kustomize(place)
     except UnavailableError as error:
-        pytest.skip(f"kustomize: {error}")
+        leave_out(f"kustomize: {error}")
 
 
 @pytest.mark.tools

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import pytest
 
 from pipeline.jars.connector_jars import JarsMissingError
 from pipeline.java import JavaMissingError
@@ -24,8 +26,6 @@ from tests.support.promtool import PromtoolMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    import pytest
 
 #: Each message says what to install.
 MISSING: Final = (
@@ -51,11 +51,24 @@ def left_out(report: pytest.TestReport, error: BaseException | None, line: int) 
 
 def summary(reasons: Iterable[str]) -> list[str]:
     """Lines for the end of a run: how many tests were left out, by reason. None where all were run."""
-    counts = Counter(reason.removeprefix(_NOT_RUN) for reason in reasons if reason.startswith(_NOT_RUN))
-    lines = [f"{count} tests were NOT RUN: {reason}" for reason, count in counts.most_common()]
-    if lines:
-        lines.append(f"{counts.total()} tests were NOT RUN in all. A commit must pass them too.")
+    counts = Counter(reason.removeprefix("Skipped: ") for reason in reasons)
+    lines = [
+        f"{_tests(count)} {reason if reason.startswith(_NOT_RUN) else f'skipped: {reason}'}"
+        for reason, count in counts.most_common()
+    ]
+    missing = sum(count for reason, count in counts.items() if reason.startswith(_NOT_RUN))
+    if missing:
+        lines.append(f"{_tests(missing)} NOT RUN in all. A commit must pass them too.")
     return lines
+
+
+def _tests(count: int) -> str:
+    return f"{count} test was" if count == 1 else f"{count} tests were"
+
+
+def leave_out(reason: str) -> NoReturn:
+    """Skips a test whose program nobody need have, and counts it as one that was not run."""
+    pytest.skip(_NOT_RUN + reason)
 
 
 def of_this_process() -> bool:

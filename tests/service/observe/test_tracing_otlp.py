@@ -66,7 +66,10 @@ def test_spans_of_a_produce_arrive_with_their_sender_and_the_record_names_it(tmp
         assert {"service.name": "pilotfish", "service.instance.id": "pod-1"}.items() <= who.items()
         assert who["deployment.environment.name"] == "test"
         assert collector.headers["api-key"] == "hunter2"
-        assert (sidecar.metric("pilotfish_tracing_spans_exported_total") or 0) >= 2
+        # They count once the collector's answer has come.
+        wait_until(
+            lambda: (sidecar.metric("pilotfish_tracing_spans_exported_total") or 0) >= 2, what="their count"
+        )
         assert sidecar.terminate() == 0
         assert "hunter2" not in sidecar.log()
 
