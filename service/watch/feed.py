@@ -152,6 +152,8 @@ class ChangeFeed:
         self._linger_ms = internal.watch_linger_ms
         #: The loop that the feed runs on; None while it is stopped.
         self._loop: asyncio.AbstractEventLoop | None = None
+        #: The number of the last change that watchers were woken for.
+        self._woken_for = 0
         #: The snapshot after the last logged change.
         self._reported = MetadataCache.empty()
         self._subscriptions: set[Subscription] = set()
@@ -228,6 +230,7 @@ class ChangeFeed:
         self._notice.begin(loop.call_soon_threadsafe, self._begin_round)
         self._reported = self._producer.cache
         self.log.begin_anew()
+        self._woken_for = self.log.number
 
     def _rest_later(self) -> None:
         if not self._subscriptions and self._loop is not None:
@@ -298,11 +301,18 @@ class ChangeFeed:
             subscription.begin_at(start)
 
     async def _wake_watchers(self) -> None:
-        """Wakes all watchers, few in a turn of the event loop: each reads and writes in the next one."""
+        """Wakes all watchers if there are new changes.
+
+        Few in a turn of the event loop: each reads and writes in the next one.
+        """
+        last = self.log.number
+        if last == self._woken_for:
+            return
         for number, subscription in enumerate(list(self._subscriptions), 1):
             subscription.wake()
             if number % WOKEN_AT_ONCE == 0:
                 await asyncio.sleep(0)
+        self._woken_for = last
 
 
 def _full(detail: str) -> ProblemError:

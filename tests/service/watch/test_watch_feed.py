@@ -207,6 +207,21 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+async def test_nobody_is_woken_by_a_refresh_that_changed_nothing() -> None:
+    web = NativeApp()
+    web.producer.set_topics(topics(1, 1))
+    feed = web.app.sidecar.feed
+    with feed.subscribe(ANYONE, None) as subscription:
+        await feed.begin(subscription)
+        waiting = asyncio.create_task(subscription.wait(PATIENCE_S))
+        for _ in range(3):
+            web.producer.set_topics(topics(1, 1))
+            await turns()
+        assert not waiting.done()
+        web.producer.set_topics(topics(1, 1, epoch=1))
+        await waiting
+
+
 async def test_a_sidecar_that_runs_on_keeps_nothing_of_a_watcher_who_left() -> None:
     feed = NativeApp().app.sidecar.feed
     with feed.subscribe(ANYONE, None) as subscription:
