@@ -16,7 +16,7 @@ from service.base.fast_metrics import Counter
 from service.produce.idempotency import IdempotencyKeys, KeyLimits, Name, key_of
 from service.produce.produce_answers import Answer
 from service.wire.errors import ProblemError
-from tests.support.coroutine_tests import until
+from tests.support.coroutine_tests import timed, until
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import NativeApp
 from tests.support.mock_clock import MockClock
@@ -268,14 +268,19 @@ async def test_a_joined_request_of_which_nothing_was_written_gets_that_answer_to
     assert len(web.app.sidecar.keys) == 0
 
 
-async def test_a_repeated_request_waits_no_longer_than_its_own_time(web: NativeApp) -> None:
+def test_a_repeated_request_waits_no_longer_than_its_own_time(web: NativeApp) -> None:
     web.producer.holds_records = True
-    async with web.client() as client:
-        asked = asyncio.create_task(ask(client))
-        await until(lambda: web.producer.waiting)
-        late = await ask(client, query="?timeout_ms=10")
-        web.producer.acknowledge(web.producer.waiting[0])
-        first, again = await asked, await ask(client)
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            asked = asyncio.create_task(ask(client))
+            await until(lambda: web.producer.waiting)
+            late = await ask(client, query="?timeout_ms=10")
+            web.producer.acknowledge(web.producer.waiting[0])
+            return [late, await asked, await ask(client)]
+
+    (late, first, again), waited_ms = timed(scenario())
+    assert waited_ms == 10
     outcomes = late.json()
     said = [outcomes[name] for name in ("status", "written", "phase", "waited_ms", "retriable")]
     assert said == [504, "unknown", "delivery", 10, True]

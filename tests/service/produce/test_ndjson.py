@@ -18,7 +18,7 @@ from service.produce.ndjson import LineSplitter, is_ndjson_stream
 from service.produce.records_codec import LineCodec
 from service.wire.payload import Format
 from service.wire.strict_json import BodyError
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import run, timed, until
 from tests.support.http_app import NativeApp
 from tests.support.served import Served, limits, on_loop
 from tests.support.stream_caller import NDJSON, StreamCaller
@@ -338,26 +338,36 @@ async def test_a_caller_who_does_not_read_is_not_read_from_either() -> None:
         assert taken <= 20, "those that are open, and those that are just being written"
 
 
-async def test_a_caller_who_takes_nothing_of_its_answer_is_cut_off() -> None:
+def test_a_caller_who_takes_nothing_of_its_answer_is_cut_off() -> None:
     web = app(stall_timeout_ms=20)
-    async with StreamCaller(web.app, PATH) as caller:
-        await until(lambda: caller.status)
-        caller.stop_reading()
-        caller.send(b'{"value":1}\n')
-        await asyncio.shield(caller.request)
-        assert caller.chunks == []
+
+    async def scenario() -> None:
+        async with StreamCaller(web.app, PATH) as caller:
+            await until(lambda: caller.status)
+            caller.stop_reading()
+            caller.send(b'{"value":1}\n')
+            await asyncio.shield(caller.request)
+            assert caller.chunks == []
+
+    _, waited_ms = timed(scenario())
+    assert waited_ms == 20
     assert (web.app.sidecar.streams.open_now, web.app.sidecar.admission.requests) == (0, 0)
 
 
-async def test_a_stream_that_brings_nothing_for_long_ends_and_says_so() -> None:
+def test_a_stream_that_brings_nothing_for_long_ends_and_says_so() -> None:
     web = app(stream_idle_timeout_ms=20)
-    web.producer.holds_records = True
-    async with StreamCaller(web.app, PATH) as caller:
-        caller.send(b'{"value":1}\n{"val')
-        await until(lambda: web.producer.waiting)
-        await asyncio.sleep(0.05)  # it has been idle for long when the record is acknowledged
-        web.producer.acknowledge(web.producer.waiting[0])
-        assert await caller.rest() == [receipt(0, 100), summary(1, ended="idle")]
+
+    async def scenario(acknowledged_after_s: float) -> None:
+        web.producer.holds_records = True
+        async with StreamCaller(web.app, PATH) as caller:
+            caller.send(b'{"value":1}\n{"val')
+            await until(lambda: web.producer.waiting)
+            await asyncio.sleep(acknowledged_after_s)
+            web.producer.acknowledge(web.producer.waiting[0])
+            assert await caller.rest() == [receipt(0, 100), summary(1, ended="idle")]
+
+    assert timed(scenario(0))[1] == 20
+    assert timed(scenario(0.05))[1] == 50, "it has been idle for long when the record is acknowledged"
 
 
 async def test_a_shutdown_ends_a_stream_with_its_last_line(web: NativeApp) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import Phase, RecordFailure, RecordMetadata, TimeoutError, Written
-from tests.support.coroutine_tests import until
+from tests.support.coroutine_tests import timed, until
 from tests.support.http_app import HttpApp
 from tests.support.stream_caller import StreamCaller
 
@@ -253,13 +253,19 @@ async def test_a_body_that_ends_within_a_record_says_so(http: HttpApp) -> None:
     assert codes(await one_shot(http, value(0), b'{"value":')) == [200, 400]
 
 
-async def test_a_stream_that_brings_nothing_for_too_long_ends_with_408() -> None:
+def test_a_stream_that_brings_nothing_for_too_long_ends_with_408() -> None:
     http = app(stream_idle_timeout_ms=30)
-    async with caller(http) as stream:
-        stream.send(value(0))
-        assert codes(await stream.rest()) == [200, 408]
-    async with caller(http) as stream:
-        assert await refusal(stream) == (408, 408)
+
+    async def begun() -> None:
+        async with caller(http) as stream:
+            stream.send(value(0))
+            assert codes(await stream.rest()) == [200, 408]
+
+    async def silent() -> None:
+        async with caller(http) as stream:
+            assert await refusal(stream) == (408, 408)
+
+    assert timed(begun())[1] == timed(silent())[1] == 30
     assert http.app.sidecar.streams.open_now == 0
 
 
