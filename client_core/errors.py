@@ -61,8 +61,8 @@ class Cause(NamedTuple):
     def __str__(self) -> str:
         """Returns the cause in one line, for log lines and messages."""
         where = "" if self.node_id is None else f" from node {self.node_id}"
-        times = f"{self.attempts} attempt{'s' * (self.attempts != 1)} in {self.since_ms} ms"
-        return f"{self.error.name}{where}, {times}: {self.detail}"
+        tried = f"{self.attempts} attempt{'s' * (self.attempts != 1)} in" if self.attempts else "for"
+        return f"{self.error.name}{where}, {tried} {self.since_ms} ms: {self.detail}"
 
 
 class KafkaError(Exception):

@@ -149,7 +149,8 @@ class AdmissionControl:
     def acquire(self, body_bytes: int, caller: Caller = ANYONE) -> Permit:
         """Acquires a permit for `with`. Raises ProblemError (429) if none is free: nothing was written."""
         if self.requests >= self._max_requests:
-            raise self._full(f"{self.requests} requests are waiting already", self.bytes - self._max_bytes)
+            detail = f"no more than {self._max_requests} requests may wait (max_waiting_requests)"
+            raise self._full(detail, self.bytes - self._max_bytes)
         share = None if caller is ANYONE else self._share_of(caller)
         if share is not None:
             self._check_requests(share)

@@ -157,7 +157,10 @@ class IdempotencyKeys:
         attempt = self._attempts.get(name)
         if attempt is not None and attempt.digest != digest:
             where = f"topic {name.topic}" if name.topic else "/v1/records"
-            detail = f"key {name.key!r} was used for another request to {where}; use a new key"
+            detail = (
+                f"key {name.key!r} was used for another request to {where}: repeat a request with the same "
+                "body, and use a new key for new records"
+            )
             raise refused(422, detail, place=_PLACE, reason=KEY_REUSED)
         return attempt
 

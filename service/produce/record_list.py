@@ -28,6 +28,7 @@ class _Whole(msgspec.Struct):
 #: `{},` is the shortest record in a list.
 LEAST_BYTES: Final = 3
 
+_FORM: Final = 'the form is {"records":[{"value":...}]}'
 _INDEX: Final = re.compile(r"^records\[(\d+)\]")
 _WHOLE: Final = msgspec.json.Decoder(_Whole)
 
@@ -99,7 +100,10 @@ class RecordList:
 
     def fault(self, error: msgspec.ValidationError, place: str = "") -> BodyError:
         """Returns `error` as a BodyError. `place` is that of the decoded text in the body."""
-        return misfit(error, place, self._status_of(str(error)))
+        found = misfit(error, place, self._status_of(str(error)))
+        if found.place and ("." in found.place or not found.message.startswith("Expected")):
+            return found
+        return BodyError(found.status, found.place, f"{found.message}; {_FORM}")
 
 
 def _further(fault: BodyError, first: int) -> BodyError:

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
+from client_core import Written
 from service.admission.admission_control import RetryAfter
 from service.admission.failed_requests import FailedRequests
 from service.admission.guards import BodyTooLargeError
@@ -34,6 +35,9 @@ _log: Final = logging.getLogger(__name__)
 
 #: In place of pydantic's own words, by its type of an error.
 _FAULTS: Final = {"extra_forbidden": "is not a parameter of this request; /openapi.json lists them"}
+
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_LONGEST_SHOWN: Final = 200
 
 
 def answer_errors(
@@ -69,11 +73,20 @@ def answer_errors(
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         headers: HeaderPairs = [(n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items()]
-        if error.status_code == 405:
-            headers = [(b"allow", _methods_of(api, request.scope))]
-        place = WHOLE_BODY if isinstance(error, BodyTooLargeError) else None
-        problem = Problem(error.status_code, str(error.detail), place=place, headers=tuple(headers))
-        return answered(request, problem)
+        detail, place = str(error.detail), None
+        if isinstance(error, BodyTooLargeError):
+            place = WHOLE_BODY
+        elif error.status_code == 405:
+            methods = _methods_of(api, request.scope)
+            headers, place = [(b"allow", methods)], "method"
+            detail = f"{request.method} is not possible for this path; use {methods.decode()}"
+        elif error.status_code == 404:
+            place = "path"
+            detail = f"there is no path {request.scope['path'][:_LONGEST_SHOWN]}"
+        written = None if request.method in _READING else Written.NO.value
+        return answered(
+            request, Problem(error.status_code, detail, place=place, written=written, headers=tuple(headers))
+        )
 
     async def on_bug(request: Request, error: Exception) -> Response:
         _log.error("a request failed with an unexpected exception", exc_info=error)

@@ -199,6 +199,8 @@ def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int 
     at = error.record_index if isinstance(error, RecordTooLargeError) else None
     place = None if at is None else f"records[{at}]"
     detail = error.message if place is None else f"{place}: {error.message}"
+    if said is not error and said.error is Errors.UNKNOWN_TOPIC_OR_PARTITION:
+        detail += " The brokers have no such topic or partition."
     return Problem(
         status=status_of(error),
         # In the text too: the dialects have no member for it.

@@ -157,7 +157,9 @@ def test_a_leader_that_does_not_answer_is_the_cause() -> None:
     rig = rig_of()
     waiting = rig.submit("orders", b"x", timeout_ms=1_000, turns=2)
     rig.turn_after(1_000)
-    assert the_cause(waiting) == Cause(Errors.REQUEST_TIMED_OUT, 0, 0, 1_000, "node 0 has not answered")
+    cause = the_cause(waiting)
+    assert cause == Cause(Errors.REQUEST_TIMED_OUT, 0, 0, 1_000, "node 0 has not answered")
+    assert str(cause) == "REQUEST_TIMED_OUT from node 0, for 1000 ms: node 0 has not answered"
 
 
 def test_records_behind_unanswered_requests_have_the_same_cause() -> None:

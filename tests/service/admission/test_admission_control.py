@@ -28,7 +28,7 @@ def test_a_request_that_does_not_fit_gets_no_permit() -> None:
     with pytest.raises(ProblemError, match="60 bytes are waiting"):
         admission.acquire(41)
     admission.acquire(40)
-    with pytest.raises(ProblemError, match="2 requests are waiting"):
+    with pytest.raises(ProblemError, match="no more than 2 requests may wait"):
         admission.acquire(0)
 
 

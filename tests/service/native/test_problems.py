@@ -60,6 +60,39 @@ def test_each_refusal_names_its_reason(web: NativeApp) -> None:
     assert reason_of(web, "GET", "/v1/cluster", headers={"origin": "https://evil.example"}) == "forbidden"
 
 
+def test_a_wrong_path_method_or_form_is_named_with_the_remedy(web: NativeApp) -> None:
+    form = 'the form is {"records":[{"value":...}]}'
+    said = {
+        ("POST", "/v1/topic/orders/records", b""): (
+            "path",
+            "no",
+            "there is no path /v1/topic/orders/records",
+        ),
+        ("GET", "/nothing", b""): ("path", None, "there is no path /nothing"),
+        ("GET", PRODUCE, b""): ("method", None, "GET is not possible for this path; use POST"),
+        ("DELETE", PRODUCE, b""): ("method", "no", "DELETE is not possible for this path; use POST"),
+        ("POST", PRODUCE, b'{"value":"hello"}'): (
+            "body",
+            "no",
+            f"Object contains unknown field `value`; {form}",
+        ),
+        ("POST", PRODUCE, b'{"records":["hello"]}'): (
+            "records[0]",
+            "no",
+            f"records[0]: Expected `object`, got `str`; {form}",
+        ),
+        ("POST", PRODUCE, b'{"records":[{"valeu":1}]}'): (
+            "records[0]",
+            "no",
+            "records[0]: Object contains unknown field `valeu`",
+        ),
+    }
+    for (method, path, body), expected in said.items():
+        found = web.ask(method, path, headers={"content-type": "application/json"}, content=body).json()
+        assert (found["place"], found.get("written"), found["detail"]) == expected
+    assert len(web.get("/" + "x" * 5_000).json()["detail"]) < 300
+
+
 def test_the_pages_need_no_token_and_an_unknown_one_is_not_there(tmp_path: Path) -> None:
     web = NativeApp(tokens_file=TokensFile(tmp_path, shop={}).setting)
     for reason in REASONS:

@@ -230,7 +230,7 @@ def test_a_repeated_request_gets_the_first_answer_and_is_written_once(web: Nativ
     assert len(web.producer.submitted) == 2
     other = post_records(web, record("orders"), idempotency_key="k").json()
     assert other["type"] == "/problems/idempotency-key-reused"
-    assert "another request to /v1/records;" in other["detail"]
+    assert "another request to /v1/records:" in other["detail"]
     # The key of one topic's request is another one.
     assert web.post(
         "/v1/topics/orders/records",

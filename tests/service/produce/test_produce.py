@@ -139,7 +139,7 @@ def test_waiting_in_vain_for_a_topic_is_404_with_phase_and_time(web: NativeApp) 
     outcomes = answer.json()
     assert (answer.status_code, outcomes["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
     assert (outcomes["written"], outcomes["phase"], outcomes["waited_ms"]) == ("no", "metadata", 500)
-    assert outcomes["detail"] == "Topic orders not present in metadata after 500 ms."
+    assert outcomes["detail"] == f"{error.message} The brokers have no such topic or partition."
 
 
 def test_waiting_in_vain_for_a_partition_that_the_topic_does_not_have_is_404(web: NativeApp) -> None:

@@ -79,7 +79,7 @@ def test_a_time_out_is_answered_with_what_the_brokers_said() -> None:
     problem = problem_of(error, phase=Phase.METADATA, waited_ms=500)
     assert problem.status == 404
     assert problem.kafka_error == "UNKNOWN_TOPIC_OR_PARTITION"
-    assert problem.detail == "Topic orders not present in metadata after 500 ms."
+    assert problem.detail == f"{error.message} The brokers have no such topic or partition."
 
 
 def test_a_time_out_after_sending_is_not_explained_away() -> None:

@@ -222,21 +222,22 @@ def test_all_members_at_once_in_any_order_and_any_white_space_are_understood() -
 # -- other bodies --------------------------------------------------------------------------------------------
 
 
+_FORM = '; the form is {"records":[{"value":...}]}'
 UNKNOWN_MEMBERS = {
-    '{"records":[{"value":1}],"x":1}': "Object contains unknown field `x`",
-    '{"record":[{"value":1}]}': "Object contains unknown field `record`",
+    '{"records":[{"value":1}],"x":1}': f"Object contains unknown field `x`{_FORM}",
+    '{"record":[{"value":1}]}': f"Object contains unknown field `record`{_FORM}",
     '{"records":[{"value":1},{"valur":1}]}': "records[1]: Object contains unknown field `valur`",
     '{"records":[{"value":1,"Key":1}]}': "records[0]: Object contains unknown field `Key`",
 }
 OTHER_SHAPES = {
-    "[]": "Expected `object | null`, got `array`",
-    '"records"': "Expected `object | null`, got `str`",
-    "1": "Expected `object | null`, got `int`",
-    '{"records":{}}': "records: Expected `array | null`, got `object`",
-    '{"records":"x"}': "records: Expected `array | null`, got `str`",
-    '{"records":[{},3]}': "records[1]: Expected `object`, got `int`",
-    '{"records":[{},null]}': "records[1]: Expected `object`, got `null`",
-    '{"records":[[{}]]}': "records[0]: Expected `object`, got `array`",
+    "[]": f"Expected `object | null`, got `array`{_FORM}",
+    '"records"': f"Expected `object | null`, got `str`{_FORM}",
+    "1": f"Expected `object | null`, got `int`{_FORM}",
+    '{"records":{}}': f"records: Expected `array | null`, got `object`{_FORM}",
+    '{"records":"x"}': f"records: Expected `array | null`, got `str`{_FORM}",
+    '{"records":[{},3]}': f"records[1]: Expected `object`, got `int`{_FORM}",
+    '{"records":[{},null]}': f"records[1]: Expected `object`, got `null`{_FORM}",
+    '{"records":[[{}]]}': f"records[0]: Expected `object`, got `array`{_FORM}",
     '{"records":[{"value":1,"value":1}]}': "records[0].value: duplicate field",
     '{"records":[{"key":1,"\\u006bey":1}]}': "records[0].key: duplicate field",
     '{"records":[{}],"records":[{}]}': "records: duplicate field",
