@@ -27,7 +27,7 @@ def find_promtool(tools: Path = TOOLS) -> Path:
 
 
 def find_prometheus(tools: Path = TOOLS) -> Path:
-    """Prometheus itself, which lies in the same package. Raises PromtoolMissingError."""
+    """Prometheus itself. Raises PromtoolMissingError."""
     return _find("prometheus", tools)
 
 
@@ -36,7 +36,11 @@ def _find(program: str, tools: Path) -> Path:
     if on_path is not None:
         return Path(on_path)
     try:
-        return unpack("prometheus", tools) / "usr" / "bin" / program
+        for package in ("prometheus", program):  # since Debian 13 promtool has a package of its own
+            unpacked = unpack(package, tools) / "usr" / "bin" / program
+            if unpacked.exists():
+                return unpacked
+        raise PackagesMissingError(f"Debian's packages have no {program}")
     except PackagesMissingError as error:
         raise PromtoolMissingError(
             "promtool is needed and not here: install Prometheus (Debian and Ubuntu: `apt-get install "

@@ -77,10 +77,12 @@ def programs(alone: Programs, monkeypatch: pytest.MonkeyPatch) -> Programs:
 
 
 def test_a_program_on_path_is_taken_and_then_one_that_was_unpacked(alone: Programs, tmp_path: Path) -> None:
-    unpacked = tmp_path / "prometheus" / "usr" / "bin" / "promtool"
-    unpacked.parent.mkdir(parents=True)
-    unpacked.touch()
-    assert find_promtool(tmp_path) == unpacked
+    (tmp_path / "prometheus").mkdir()
+    for package in ("promtool", "prometheus"):  # Debian 13 has it in the first, Debian 12 in the second
+        unpacked = tmp_path / package / "usr" / "bin" / "promtool"
+        unpacked.parent.mkdir(parents=True)
+        unpacked.touch()
+        assert find_promtool(tmp_path) == unpacked
     promtool = alone.make("promtool")
     assert find_promtool(tmp_path) == promtool
     chromium = Chromium(alone.make("chromium"), alone.make("chromedriver"))
