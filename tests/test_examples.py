@@ -81,7 +81,7 @@ def _finds_the_leader_and_produces(client: Path, cluster: EmbeddedCluster, sidec
         install(package)  # PackagesMissingError says what to install
     ran = subprocess.run(
         [*command, str(client)],
-        env={**os.environ, "PILOTFISH_URL": sidecar.api_url},
+        env={**os.environ, "SIDECAR_URL": sidecar.api_url},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -6,10 +6,11 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import pytest
 
@@ -33,6 +34,14 @@ _RUN: Final = {
     "send.rb": (("ruby", "-w"), "ruby", "ruby"),
 }
 _TRY_LATER: Final = 75
+_USAGE: Final = 64
+#: What a ScriptedServer answers.
+_LOST: Final = b""
+_CUT_SHORT: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{"topic":"demo","results":[{"par'
+_ACKNOWLEDGED: Final = (
+    b'HTTP/1.1 200 OK\r\nContent-Length: 55\r\n\r\n{"topic":"demo","results":[{"partition":1,"offset":7}]}'
+)
+_ANOTHER_SERVERS: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n<p>It works!</p>"
 _TIMEOUT_S: Final = patient(120.0)
 
 
@@ -52,13 +61,7 @@ class Rig:
         return 0
 
     def start(self, listing: str, sidecar: Sidecar, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*_RUN[listing][0], str(_FOLDER / listing), *arguments],
-            env={**os.environ, "PILOTFISH_URL": sidecar.api_url},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return started(listing, sidecar.api_url, *arguments)
 
     def stored(self, text: str) -> list[tuple[int, int]]:
         """Partition and offset of each record with this text."""
@@ -81,11 +84,63 @@ def shared(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Share
         yield running
 
 
+class ScriptedServer:
+    """Takes one connection for each answer: reads a request, sends the answer, closes."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self.requests: Final[list[bytes]] = []
+        self._answers: Final = answers
+        self._listener: Final = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(_TIMEOUT_S)
+        self._thread: Final = threading.Thread(target=self._run)
+        self.url: Final = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends an accept
+        self._thread.join()
+        self._listener.close()
+
+    def _run(self) -> None:
+        for answer in self._answers:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(_TIMEOUT_S)
+                request = b""
+                while not request.endswith(b"]}") and (received := connection.recv(65_536)):
+                    request += received
+                self.requests.append(request)
+                connection.sendall(answer)
+
+
+def sent(request: bytes) -> tuple[bytes, bytes]:
+    """The key and the body of a request."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    (key,) = re.findall(rb"^idempotency-key: *(\S+)", head, re.IGNORECASE | re.MULTILINE)
+    return key, body
+
+
 def need(listing: str) -> None:
     """Has the program of a listing, before a case holds or stops a broker. PackagesMissingError names it."""
     _, program, package = _RUN[listing]
     if shutil.which(program) is None:
         install(package)
+
+
+def started(listing: str, url: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*_RUN[listing][0], str(_FOLDER / listing), *arguments],
+        env={**os.environ, "SIDECAR_URL": url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -124,11 +179,41 @@ def _repeats_under_its_key(rig: Rig, listing: str, sidecar: Sidecar) -> None:
 
 
 def _stops_at_its_own_mistakes(rig: Rig, listing: str, sidecar: Sidecar) -> None:
-    for status, topic, detail in ((400, "a,b", "letters, digits"), (404, "nope", "Topic nope not present")):
+    for status, topic, detail in (
+        (400, "a,b", "letters, digits"),
+        (400, "my topic", "not 'my topic'"),
+        (404, "nope", "Topic nope not present"),
+    ):
         before = answered(sidecar, status)
         code, out, err = finished(rig.start(listing, sidecar, topic, "lost"))
         assert (code, out, detail in err) == (1, "", True), err
+        assert err.startswith(f"{status} (stored: no): ")
         assert answered(sidecar, status) == before + 1
+
+
+def _needs_a_topic_and_a_text_of_unicode(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    for arguments in ((), (DEMO_TOPIC,)):
+        code, out, err = finished(rig.start(listing, sidecar, *arguments))
+        assert (code, out, err.count("\n"), "TOPIC TEXT [KEY]" in err) == (_USAGE, "", 1, True), err
+    code, out, err = finished(rig.start(listing, sidecar, DEMO_TOPIC, os.fsdecode(b"caf\xe9")))
+    assert (code, out, err.count("\n"), "UTF-8" in err) == (1, "", 1, True), err
+
+
+def _stops_where_no_sidecar_answers(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    code, out, err = finished(started(listing, f"http://127.0.0.1:{sidecar.admin_port}/", DEMO_TOPIC, "lost"))
+    assert (code, out, err.rstrip()) == (1, "", "405: only GET")
+    with ScriptedServer(_ANOTHER_SERVERS) as server:
+        code, out, err = finished(started(listing, server.url, DEMO_TOPIC, "lost"))
+    assert (code, out, err.rstrip()) == (1, "", "200: <p>It works!</p>")
+
+
+def _repeats_what_it_sent_if_an_answer_is_lost(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    with ScriptedServer(_LOST, _CUT_SHORT, _ACKNOWLEDGED) as server:
+        code, out, err = finished(started(listing, f"{server.url}/", DEMO_TOPIC, "held dear"))
+    assert (code, json.loads(out)["results"][0]["offset"], err.count("\n")) == (0, 7, 2), err
+    assert len(server.requests) == 3
+    keys, bodies = zip(*(sent(request) for request in server.requests), strict=True)
+    assert (len(set(keys)), set(bodies)) == (1, {b'{"records":[{"value":{"text":"held dear"}}]}'})
 
 
 def _waits_for_a_broker(rig: Rig, listing: str, sidecar: Sidecar) -> None:
@@ -156,6 +241,7 @@ def _asks_again_after_an_unknown_outcome(rig: Rig, listing: str, sidecar: Sideca
     finally:
         hold.release()
     acknowledged_once(rig, process, text)
+    assert complaint.startswith("504 (stored: unknown): ")
     assert answered(sidecar, 504) > before, complaint
 
 
@@ -173,6 +259,7 @@ def _waits_for_room(rig: Rig, listing: str, sidecar: Sidecar) -> None:
         hold.release()
         waiting.join()
     acknowledged_once(rig, process, text)
+    assert complaint.startswith("429 (stored: no): ")
     assert answered(sidecar, 429) > before, complaint
 
 
@@ -190,7 +277,12 @@ def _gives_up_with_its_key(rig: Rig, listing: str, sidecar: Sidecar) -> None:
     key = f"order-18-{listing}"
     code, out, err = finished(rig.start(listing, sidecar, DEMO_TOPIC, f"never {listing}", key))
     assert (code, out) == (_TRY_LATER, ""), err
-    assert key in err.splitlines()[-1]
+    *attempts, last = err.splitlines()
+    assert key in last
+    assert len(attempts) == 8
+    for line in attempts:  # each with the reason and the port; curl has other words than the others
+        assert re.search("refused|Couldn't connect", line)
+        assert str(sidecar.api_port) in line
 
 
 def first_complaint(process: subprocess.Popen[str]) -> str:
@@ -203,6 +295,9 @@ _CASES: Final[Mapping[str, Callable[[Rig, str, Sidecar], None]]] = {
     "200": _is_acknowledged,
     "the same key": _repeats_under_its_key,
     "400 and 404": _stops_at_its_own_mistakes,
+    "wrong arguments": _needs_a_topic_and_a_text_of_unicode,
+    "another server": _stops_where_no_sidecar_answers,
+    "a lost answer": _repeats_what_it_sent_if_an_answer_is_lost,
     "429": _waits_for_room,
     "503": _waits_for_a_broker,
     "504": _asks_again_after_an_unknown_outcome,
@@ -227,6 +322,13 @@ def test_the_pages_look_ups_name_the_new_leader_after_a_stop(rig: Rig, shared: S
         assert after not in {before, None}
     finally:
         rig.cluster.kafka.revive(before)
+
+
+def test_no_example_needs_a_variable_that_a_sidecar_would_refuse() -> None:
+    """A pod's environment may be for both. A sidecar refuses an unknown variable that begins like its own."""
+    examples = [path for path in (_FOLDER.parent).rglob("*") if path.is_file()]
+    assert [path.name for path in examples if b"PILOTFISH_" in path.read_bytes()] == []
+    assert "PILOTFISH_" not in _PAGE.read_text(encoding="utf-8")
 
 
 def test_every_program_that_the_page_links_is_run() -> None:

@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	api := cmp.Or(os.Getenv("PILOTFISH_URL"), "http://127.0.0.1:8085") + "/v1/topics/demo"
+	api := cmp.Or(os.Getenv("SIDECAR_URL"), "http://127.0.0.1:8085") + "/v1/topics/demo"
 	show(http.Get(api + "/leader?key=customer-7"))
 	records := strings.NewReader(`{"records":[{"key":"customer-7","value":{"total":12.5}}]}`)
 	show(http.Post(api+"/records", "application/json", records))

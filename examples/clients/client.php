@@ -1,5 +1,5 @@
 <?php // Which broker leads this key's partition, and a record for it: with PHP. Run by `php client.php`.
-$api = (getenv('PILOTFISH_URL') ?: 'http://127.0.0.1:8085') . '/v1/topics/demo';
+$api = (getenv('SIDECAR_URL') ?: 'http://127.0.0.1:8085') . '/v1/topics/demo';
 echo file_get_contents("$api/leader?key=customer-7"), "\n";
 $records = json_encode(['records' => [['key' => 'customer-7', 'value' => ['total' => 12.5]]]]);
 $post = ['method' => 'POST', 'header' => 'Content-Type: application/json', 'content' => $records];

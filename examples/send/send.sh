@@ -1,19 +1,37 @@
 # sh examples/send/send.sh TOPIC TEXT [KEY]. TEXT is put into JSON as it is: it may have no quotes and no backslashes.
+[ $# -ge 2 ] || { echo "usage: sh $0 TOPIC TEXT [KEY]" >&2; exit 64; }
 key="${3:-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')}"  # one key for all attempts
-url="${PILOTFISH_URL:-http://127.0.0.1:8085}/v1/topics/$1/records?max_block_ms=2000&timeout_ms=4000"
+topic=$(printf %s "$1" | od -An -v -tx1 | tr -d '\n' | tr ' ' %)  # every byte as %xx
+base="${SIDECAR_URL:-http://127.0.0.1:8085}"
+url="${base%/}/v1/topics/$topic/records?max_block_ms=2000&timeout_ms=4000"
 answer=$(mktemp)
 trap 'rm -f "$answer"' EXIT
+field() { grep -o "\"$1\":\"[^\"]*" "$answer" | head -n 1 | cut -d '"' -f 4; }  # its text, up to the first quote
 
-# curl itself repeats after 408, 429, 500, 502, 503, 504 and its own timeout, obeys Retry-After, and says so.
-status=$(curl --no-progress-meter --noproxy '*' --output "$answer" --write-out '%{http_code}' \
-  --connect-timeout 2 --max-time 6 --retry 7 --retry-delay 1 --retry-connrefused \
-  --header 'Content-Type: application/json' --header "Idempotency-Key: $key" \
-  --data-raw "{\"records\":[{\"value\":{\"text\":\"$2\"}}]}" "$url")
+for attempt in 1 2 3 4 5 6 7 8; do
+  : > "$answer"
+  # --max-time is longer than timeout_ms. curl prints the headers, then the status, and says why there is no answer.
+  head=$(curl --silent --show-error --noproxy '*' --connect-timeout 2 --max-time 6 \
+    --dump-header - --output "$answer" --write-out '\n%{http_code}' \
+    --header 'Content-Type: application/json' --header "Idempotency-Key: $key" \
+    --data-raw "{\"records\":[{\"value\":{\"text\":\"$2\"}}]}" "$url")
+  case $? in
+    0) status=$(printf '%s\n' "$head" | tail -n 1) ;;
+    6 | 7 | 18 | 28 | 52 | 55 | 56) status=000 ;;  # no such host, refused, lost or too late: may work later
+    *) exit 1 ;;
+  esac
 
-case "$status" in
-  200) cat "$answer"; echo ;;
-  000 | 408 | 429 | 503 | 504)
-    cat "$answer" >&2
-    echo "status $status, try later: sh $0 '$1' '$2' $key" >&2; exit 75 ;;
-  *) cat "$answer" >&2; echo >&2; exit 1 ;;
-esac
+  if grep -q '"results":' "$answer"; then
+    case "$status" in 200 | 202) cat "$answer"; echo; exit 0 ;; esac
+  fi
+  if [ "$status" != 000 ]; then
+    stored=$(field written) detail=$(field detail)
+    echo "$status${stored:+ (stored: $stored)}: ${detail:-$(head -c 200 "$answer")}" >&2
+  fi
+  case "$status" in 000 | 408 | 429 | 503 | 504) ;; *) exit 1 ;; esac
+
+  pause=$(printf '%s\n' "$head" | sed -n 's/^[Rr]etry-[Aa]fter: *\([0-9]\{1,\}\).*/\1/p')
+  [ "$attempt" = 8 ] || sleep "${pause:-1}"
+done
+echo "try later: sh $0 '$1' '$2' $key" >&2
+exit 75
