@@ -155,7 +155,10 @@ def answered(sidecar: Sidecar, code: int) -> float:
 
 
 def acknowledged_once(rig: Rig, process: subprocess.Popen[str], text: str) -> None:
-    code, out, err = finished(process)
+    is_acknowledged_once(rig, text, *finished(process))
+
+
+def is_acknowledged_once(rig: Rig, text: str, code: int, out: str, err: str) -> None:
     assert code == 0, err
     receipt = json.loads(out)["results"][0]
     assert rig.stored(text) == [(receipt["partition"], receipt["offset"])]
@@ -210,7 +213,7 @@ def _stops_where_no_sidecar_answers(rig: Rig, listing: str, sidecar: Sidecar) ->
 def _repeats_what_it_sent_if_an_answer_is_lost(rig: Rig, listing: str, sidecar: Sidecar) -> None:
     with ScriptedServer(_LOST, _CUT_SHORT, _ACKNOWLEDGED) as server:
         code, out, err = finished(started(listing, f"{server.url}/", DEMO_TOPIC, "held dear"))
-    assert (code, json.loads(out)["results"][0]["offset"], err.count("\n")) == (0, 7, 2), err
+    assert (code, err.count("\n"), '"offset":7' in out) == (0, 2, True), err
     assert len(server.requests) == 3
     keys, bodies = zip(*(sent(request) for request in server.requests), strict=True)
     assert (len(set(keys)), set(bodies)) == (1, {b'{"records":[{"value":{"text":"held dear"}}]}'})
@@ -269,7 +272,11 @@ def _waits_for_the_sidecar(rig: Rig, listing: str, sidecar: Sidecar) -> None:
     process = rig.start(listing, sidecar, DEMO_TOPIC, text)
     first_complaint(process)
     sidecar.start()
-    acknowledged_once(rig, process, text)
+    code, out, err = finished(process)
+    if code == _TRY_LATER:  # a busy machine starts it more slowly: what the page has for that
+        process = rig.start(listing, sidecar, DEMO_TOPIC, text, err.split()[-1])
+        code, out, err = finished(process)
+    is_acknowledged_once(rig, text, code, out, err)
 
 
 def _gives_up_with_its_key(rig: Rig, listing: str, sidecar: Sidecar) -> None:
@@ -310,7 +317,9 @@ def test_the_pages_look_ups_name_the_new_leader_after_a_stop(rig: Rig, shared: S
     """Both commands of "Which broker leads", with the first one's leader stopped in between."""
     need("send.sh")
     sidecar = shared.running()
-    commands = re.findall(r"^curl -s '(\S+/leader\?\S+)'$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    commands = re.findall(
+        r"^curl -s '(\S+/leader\?\S+)'; echo$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     first, second = (
         ["curl", "-s", "--noproxy", "*", url.replace("http://127.0.0.1:8085", sidecar.api_url)]
         for url in commands

@@ -19,6 +19,7 @@ stop 1, "SIDECAR_URL must begin with http://: #{base}" unless base.start_with?('
 uri = URI("#{base}/v1/topics/#{ERB::Util.url_encode(topic)}/records?max_block_ms=2000&timeout_ms=4000")
 request = Net::HTTP::Post.new(uri, 'Content-Type' => 'application/json', 'Idempotency-Key' => key)
 request.body = JSON.generate(records: [{ value: { text: text } }])
+request['Accept-Encoding'] = 'identity' # so that Content-Length is that of the body
 timeouts = { open_timeout: 2, read_timeout: 6, max_retries: 0 } # read_timeout is longer than timeout_ms
 
 def parsed(body)
@@ -33,9 +34,11 @@ end
   wait = 1
   begin
     response = Net::HTTP.start(uri.host, uri.port, timeouts) { |http| http.request(request) }
+    body = response.body.to_s
+    raise EOFError, 'the answer ends too early' if body.bytesize < (response.content_length || 0)
+
     status = response.code.to_i
     wait = response.fetch('Retry-After', '1').to_i
-    body = response.body.to_s
     answer = parsed(body)
     if [200, 202].include?(status) && answer['results']
       puts JSON.generate(answer)
