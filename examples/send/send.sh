@@ -6,7 +6,7 @@ base="${SIDECAR_URL:-http://127.0.0.1:8085}"
 url="${base%/}/v1/topics/$topic/records?max_block_ms=2000&timeout_ms=4000"
 answer=$(mktemp)
 trap 'rm -f "$answer"' EXIT
-field() { grep -o "\"$1\":\"[^\"]*" "$answer" | head -n 1 | cut -d '"' -f 4; }  # its text, up to the first quote
+field() { grep -oE "\"$1\":\"([^\"\\\\]|\\\\.)*" "$answer" | head -n 1 | cut -d '"' -f 4-; }
 
 for attempt in 1 2 3 4 5 6 7 8; do
   : > "$answer"
