@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 import pytest
 
 from client_core.testing import ApiKey
+from service.base.settings import Settings
 from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
 from tests.support.debian_packages import install
 from tests.support.shared_sidecar import SharedSidecar
@@ -171,6 +172,11 @@ def _is_acknowledged(rig: Rig, listing: str, sidecar: Sidecar) -> None:
     acknowledged_once(rig, rig.start(listing, sidecar, DEMO_TOPIC, f"hello {listing}"), f"hello {listing}")
 
 
+def _sends_any_text_as_it_is(rig: Rig, listing: str, sidecar: Sidecar) -> None:
+    text = f'a "quoted" \\ text\nof\ttwo lines, it\'s {listing}","admin":"yes'
+    acknowledged_once(rig, rig.start(listing, sidecar, DEMO_TOPIC, text), text)
+
+
 def _repeats_under_its_key(rig: Rig, listing: str, sidecar: Sidecar) -> None:
     text, key = f"once {listing}", f"order-17-{listing}"
     first, second = (finished(rig.start(listing, sidecar, DEMO_TOPIC, text, key)) for _ in range(2))
@@ -195,7 +201,7 @@ def _stops_at_its_own_mistakes(rig: Rig, listing: str, sidecar: Sidecar) -> None
 
 
 def _needs_a_topic_and_a_text_of_unicode(rig: Rig, listing: str, sidecar: Sidecar) -> None:
-    for arguments in ((), (DEMO_TOPIC,)):
+    for arguments in ((), (DEMO_TOPIC,), (DEMO_TOPIC, "hello", "big", "world")):
         code, out, err = finished(rig.start(listing, sidecar, *arguments))
         assert (code, out, err.count("\n"), "TOPIC TEXT [KEY]" in err) == (_USAGE, "", 1, True), err
     code, out, err = finished(rig.start(listing, sidecar, DEMO_TOPIC, os.fsdecode(b"caf\xe9")))
@@ -213,7 +219,7 @@ def _stops_where_no_sidecar_answers(rig: Rig, listing: str, sidecar: Sidecar) ->
 def _repeats_what_it_sent_if_an_answer_is_lost(rig: Rig, listing: str, sidecar: Sidecar) -> None:
     with ScriptedServer(_LOST, _CUT_SHORT, _ACKNOWLEDGED) as server:
         code, out, err = finished(started(listing, f"{server.url}/", DEMO_TOPIC, "held dear"))
-    assert (code, err.count("\n"), '"offset":7' in out) == (0, 2, True), err
+    assert (code, err.count("(stored: unknown): "), '"offset":7' in out) == (0, 2, True), err
     assert len(server.requests) == 3
     keys, bodies = zip(*(sent(request) for request in server.requests), strict=True)
     assert (len(set(keys)), set(bodies)) == (1, {b'{"records":[{"value":{"text":"held dear"}}]}'})
@@ -288,7 +294,7 @@ def _gives_up_with_its_key(rig: Rig, listing: str, sidecar: Sidecar) -> None:
     assert key in last
     assert len(attempts) == 8
     for line in attempts:  # each with the reason and the port; curl has other words than the others
-        assert re.search("refused|Couldn't connect", line)
+        assert re.search(r"\(stored: no\): .*(refused|Couldn't connect)", line)
         assert str(sidecar.api_port) in line
 
 
@@ -300,6 +306,7 @@ def first_complaint(process: subprocess.Popen[str]) -> str:
 
 _CASES: Final[Mapping[str, Callable[[Rig, str, Sidecar], None]]] = {
     "200": _is_acknowledged,
+    "any text": _sends_any_text_as_it_is,
     "the same key": _repeats_under_its_key,
     "400 and 404": _stops_at_its_own_mistakes,
     "wrong arguments": _needs_a_topic_and_a_text_of_unicode,
@@ -337,7 +344,8 @@ def test_no_example_needs_a_variable_that_a_sidecar_would_refuse() -> None:
     """A pod's environment may be for both. A sidecar refuses an unknown variable that begins like its own."""
     examples = [path for path in (_FOLDER.parent).rglob("*") if path.is_file()]
     assert [path.name for path in examples if b"PILOTFISH_" in path.read_bytes()] == []
-    assert "PILOTFISH_" not in _PAGE.read_text(encoding="utf-8")
+    named = re.findall(r"PILOTFISH_(\w+)", _PAGE.read_text(encoding="utf-8"))
+    assert {name.lower() for name in named} <= set(Settings.model_fields)
 
 
 def test_every_program_that_the_page_links_is_run() -> None:

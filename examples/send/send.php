@@ -5,7 +5,7 @@ function stop(int $code, string $why)
     exit($code);
 }
 
-if ($argc < 3) stop(64, "usage: php $argv[0] TOPIC TEXT [KEY]");
+if ($argc !== 3 && $argc !== 4) stop(64, "usage: php $argv[0] TOPIC TEXT [KEY]");
 [, $topic, $text] = $argv;
 if (!preg_match('//u', $text)) stop(1, 'TEXT is not UTF-8');
 $key = $argv[3] ?? bin2hex(random_bytes(16));  // one key for all attempts
@@ -39,7 +39,9 @@ for ($attempt = 1; $attempt <= 8; $attempt++) {
         exit(0);
     }
     if ($status === 0) {
-        $line = 'no answer: ' . (error_get_last()['message'] ?? "the connection to $base was lost");
+        $why = error_get_last()['message'] ?? "the connection to $base was lost";
+        $stored = preg_match('/refused|getaddrinfo/', $why) ? 'no' : 'unknown';
+        $line = "no answer (stored: $stored): $why";
     } else {
         $stored = isset($answer['written']) ? " (stored: {$answer['written']})" : '';
         $line = "$status$stored: " . ($answer['detail'] ?? substr($body, 0, 200));

@@ -10,7 +10,7 @@ def stop(code, why)
 end
 
 topic, text, key = ARGV
-stop 64, "usage: ruby #{$PROGRAM_NAME} TOPIC TEXT [KEY]" unless text
+stop 64, "usage: ruby #{$PROGRAM_NAME} TOPIC TEXT [KEY]" unless [2, 3].include?(ARGV.size)
 text = text.dup.force_encoding(Encoding::UTF_8)
 stop 1, 'TEXT is not UTF-8' unless text.valid_encoding?
 key ||= SecureRandom.uuid # one key for all attempts
@@ -47,7 +47,8 @@ end
     stored = " (stored: #{answer['written']})" if answer['written']
     warn "#{status}#{stored}: #{answer['detail'] || body[0, 200]}"
   rescue SystemCallError, SocketError, IOError, Timeout::Error, Net::ProtocolError, Net::HTTPBadResponse => e
-    warn "no answer from #{base}: #{e.message}"
+    stored = e.is_a?(Errno::ECONNREFUSED) || e.is_a?(SocketError) ? 'no' : 'unknown'
+    warn "no answer from #{base} (stored: #{stored}): #{e.message}"
   end
   exit 1 unless [0, 408, 429, 503, 504].include?(status)
   sleep wait if attempt < 8

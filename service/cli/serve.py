@@ -151,10 +151,13 @@ def _serve_embedded(
             settings = _loaded(given, (*kafka, f"bootstrap.servers={cluster.bootstrap_servers}"), config_file)
             if settings.events_topic:
                 cluster.add_topic(settings.events_topic)
+            control = f"{command} embedded stop 1"
+            if settings.admin_port != Settings.model_fields["admin_port"].default:
+                control += f" --admin-port {settings.admin_port}"
             sys.exit(
                 run(
                     settings,
-                    when_started=lambda url: click.echo(lines_to_try(url, command)),
+                    when_started=lambda url: click.echo(lines_to_try(url, control)),
                     embedded=EmbeddedControl(cluster),
                 )
             )

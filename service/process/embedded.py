@@ -351,8 +351,8 @@ class EmbeddedControl:
         return 404, {"detail": "no such path of the embedded cluster"}
 
 
-def lines_to_try(api_url: str, command: str) -> str:
-    """Returns example commands for a sidecar on an embedded cluster. `command` is how it was started."""
+def lines_to_try(api_url: str, stop_broker: str) -> str:
+    """Returns example commands for a sidecar on an embedded cluster. `stop_broker` is one of them."""
     topic = f"{api_url}/v1/topics/{DEMO_TOPIC}"
     return f"""Pilotfish runs on a Kafka inside its own process. Try:
 
@@ -360,7 +360,7 @@ def lines_to_try(api_url: str, command: str) -> str:
   curl -s {topic}/records -H 'Content-Type: application/json' \\
        -d '{{"key_format":"text","records":[{{"key":"customer-7","value":{{"total":12.50}}}}]}}'
   curl -s {api_url}/v1/status
-  {command} embedded stop 1      # a broker dies; ask for the leader again
+  {stop_broker}      # a broker dies; ask for the leader again
 
 Ctrl-C ends it.
 """
