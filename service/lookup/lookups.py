@@ -44,7 +44,7 @@ from service.wire.errors import (
     problem_of,
     refused,
 )
-from service.wire.freshness import parse_version
+from service.wire.freshness import awaited_number
 from service.wire.reasons import UNKNOWN_BROKER
 from service.wire.waiting import MAX_WAIT_MS, wait_for_result
 
@@ -278,16 +278,7 @@ class Lookups:
     # -- freshness -------------------------------------------------------------------------------------------
 
     def _number_of(self, min_version: str | None) -> int | None:
-        if min_version is None:
-            return None
-        try:
-            boot, number = parse_version(min_version)
-        except ValueError as e:
-            raise refused(422, str(e), place="query.min_version") from e
-        if boot != self._boot:
-            detail = f"{min_version} belongs to another process; this one is {self._boot}"
-            raise refused(412, detail, place="query.min_version")
-        return number
+        return None if min_version is None else awaited_number(min_version, self._boot)
 
     async def _freshen(
         self,

@@ -22,9 +22,10 @@ from service.native.schemas import Broker
 from service.sidecar.status_report import StatusReport
 from service.watch.event_stream import MEDIA_TYPE, EventStream
 from service.watch.feed import ChangeFeed
-from service.watch.long_poll import LongPoll, number_of
+from service.watch.long_poll import LongPoll
 from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import refused
+from service.wire.freshness import awaited_number
 from service.wire.media_type import JSON
 from service.wire.responses import of_chunks, problems
 from service.wire.schemas import FailedItem, Milliseconds, check_query, digits_only
@@ -276,7 +277,7 @@ class WatchRoute:
     ) -> Response:
         """One answer: the snapshot, or the changes after an id."""
         # Checked before anybody waits.
-        number = None if min_version is None else number_of(min_version, self._feed.log.boot)
+        number = None if min_version is None else awaited_number(min_version, self._feed.log.boot)
         if number is not None and wanted.last_id is not None:
             raise refused(422, "has the same meaning as last_event_id; choose one", place="query.min_version")
         caller = caller_of(request.scope)

@@ -22,11 +22,10 @@ from service.watch.event_stream import in_turns, number_to_resume, reset_data
 from service.watch.feed import ChangeFeed
 from service.watch.snapshot import snapshot_pieces
 from service.watch.subscription import LoggedChange, Start, Subscription
-from service.wire.errors import Problem, refused
-from service.wire.freshness import parse_version, version_text
+from service.wire.errors import Problem
+from service.wire.freshness import version_text
 
 _encode: Final = msgspec.json.Encoder().encode
-_PLACE: Final = "query.min_version"
 
 
 class LongPoll:
@@ -105,17 +104,3 @@ class LongPoll:
         boot, texts = self._feed.log.boot, self._feed.texts
         pieces = snapshot_pieces(start, self._subscription, self._problems, boot, texts)
         return [chunk async for chunk in in_turns(pieces)]
-
-
-def number_of(min_version: str, boot: str) -> int:
-    """Returns the number of a version of this process.
-
-    Raises ProblemError: 422 for a malformed version, 412 for that of another boot.
-    """
-    try:
-        own, number = parse_version(min_version)
-    except ValueError as e:
-        raise refused(422, "must be <boot>-<n>, as the ids of changes are", place=_PLACE) from e
-    if own != boot:
-        raise refused(412, f"{min_version} belongs to another process; this one is {boot}", place=_PLACE)
-    return number

@@ -16,6 +16,7 @@ from typing import Final
 
 from client_core import RefreshTime
 from service.wire.asgi import HeaderPairs
+from service.wire.errors import refused
 
 AGE: Final = b"age"
 REFRESHED_AT: Final = b"pilotfish-metadata-refreshed-at"
@@ -23,6 +24,8 @@ VERSION: Final = b"pilotfish-metadata-version"
 
 #: Callers may keep an answer, but must revalidate it each time.
 CACHE_CONTROL: Final = (b"cache-control", b"no-cache")
+
+_MIN_VERSION: Final = "query.min_version"
 
 #: 64 bits: a collision between two answers of one path is not expected in a cluster's lifetime.
 _ETAG_BYTES: Final = 8
@@ -77,3 +80,19 @@ def parse_version(text: str) -> tuple[str, int]:
     if not dash or not boot or not (number.isascii() and number.isdigit()) or len(number) > 18:
         raise ValueError("must be <boot>-<n>, as in Pilotfish-Metadata-Version")
     return boot, int(number)
+
+
+def awaited_number(min_version: str, boot: str) -> int:
+    """Returns the number of a version of this process.
+
+    Raises ProblemError: 422 for a malformed version, 412 for that of another boot.
+    """
+    try:
+        own, number = parse_version(min_version)
+    except ValueError as e:
+        raise refused(422, str(e), place=_MIN_VERSION) from e
+    if own != boot:
+        raise refused(
+            412, f"{min_version} belongs to another process; this one is {boot}", place=_MIN_VERSION
+        )
+    return number
