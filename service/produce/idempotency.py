@@ -145,6 +145,7 @@ class IdempotencyKeys:
         #: Ended attempts by caller, the oldest first, and the bytes that they hold.
         self._ended: dict[str, OrderedDict[Name, Attempt]] = {}
         self._ended_bytes: dict[str, int] = {}
+        #: The sum of the `bytes` of all attempts: reserved, and then held by their answers.
         self.bytes = 0
         self._forgotten_early = forgotten_early
 

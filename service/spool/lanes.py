@@ -114,6 +114,7 @@ class Lane:
 
     topic: str
     waiting: deque[Stored] = field(default_factory=deque)
+    #: memory_bytes_of(waiting).
     waiting_bytes: int = 0
     in_flight: Sequence[Stored] = ()
     #: The first number that is on the disk only, the number of such records, and their reader.

@@ -3,8 +3,8 @@
     python -m tests.structure.module_list            writes it
     python -m tests.structure.module_list --check    exits 1 where it is out of date
 
-Left out are the generated messages of Kafka's protocol. Of the pipeline, the charts, benchmarks and
-tests only the packages are listed.
+Left out are the generated messages of Kafka's protocol. Of the charts, benchmarks and tests only the packages
+are listed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _QUALIFYING: Final = (
     "|until|validated|versions|which|while|with|without)"
 )
 #: Only their packages are listed.
-_PACKAGES_ONLY: Final = ("pipeline", "helm", "benchmarks", "tests")
+_PACKAGES_ONLY: Final = ("helm", "benchmarks", "tests")
 _HEAD: Final = """# Modules
 
 Find the file that holds a behaviour. The rest is in its docstring. `make docs` writes
@@ -44,7 +44,7 @@ def module_list() -> str:
     folders = list(_folders())
     packages = "".join(_package(folder) for folder in folders if _top(folder) not in _PACKAGES_ONLY)
     lines = "".join(_line(folder) for folder in folders if _top(folder) in _PACKAGES_ONLY)
-    return f"{_HEAD}{packages}\n## Pipeline, charts, benchmarks and tests\n\n{lines}"
+    return f"{_HEAD}{packages}\n## Charts, benchmarks and tests\n\n{lines}"
 
 
 def _folders() -> Iterator[Path]:

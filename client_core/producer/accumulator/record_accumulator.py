@@ -230,7 +230,7 @@ class RecordAccumulator:
         self._incomplete.split(batch, parts)
         queue = self._queues.of(batch.topic_partition)
         with queue.lock:
-            for part in reversed(parts):
+            for part in reversed(parts):  # without sequences each one goes before the last
                 if self._sequences is not None:
                     self._sequences.add_in_flight_batch(part)
                 self._insert(queue, part)
