@@ -386,7 +386,7 @@ class LookupTable:
     # -- keeping current -------------------------------------------------------------------------------------
 
     def _take(self, cache: MetadataCache) -> None:
-        """Uses this snapshot from now on. Entries of `_nodes` stay valid unless a broker's address changed."""
+        """Uses this snapshot from now on. `_nodes` is replaced only if an address changed: it dates entries."""
         self._cache = cache
         if cache.nodes_by_id != self._nodes:
             self._nodes = cache.nodes_by_id

@@ -79,6 +79,14 @@ def _words(text: str) -> frozenset[str]:
 
 
 @cache
+def _asked_names(text: str) -> frozenset[str]:
+    """What a test may ask with: a name in a query string, a dictionary or a keyword. A bare word is none."""
+    return frozenset(re.findall(r"[?&](\w+)=", text) + re.findall(r"\"(\w+)\": ", text)) | {
+        node.arg for node in ast.walk(ast.parse(text)) if isinstance(node, ast.keyword) and node.arg
+    }
+
+
+@cache
 def _code_names(text: str) -> frozenset[str]:
     names = set()
     for node in ast.walk(ast.parse(text)):
@@ -221,7 +229,7 @@ def of_alerts(tree: Tree) -> Iterator[str]:
 def of_query_parameters(tree: Tree, document: Mapping[str, Any]) -> Iterator[str]:
     """`document` is the OpenAPI document. A parameter is explained on a page that has its call."""
     pages = {path: tree.text(path) for path in tree.paths("docs", ".md")}
-    tested = tree.words("tests/service")
+    tested = {name for path in tree.paths("tests/service") for name in _asked_names(tree.text(path))}
     read = tree.code_names("service")
     for path, calls in document["paths"].items():
         for method, operation in calls.items() if path.startswith("/v1/") else ():
