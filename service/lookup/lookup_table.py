@@ -386,7 +386,7 @@ class LookupTable:
     # -- keeping current -------------------------------------------------------------------------------------
 
     def _take(self, cache: MetadataCache) -> None:
-        """Uses this snapshot from now on. `_nodes` is replaced only if an address changed: it dates entries."""
+        """Uses this snapshot from now on. Entries stay valid while `_nodes` is the same object."""
         self._cache = cache
         if cache.nodes_by_id != self._nodes:
             self._nodes = cache.nodes_by_id
