@@ -198,7 +198,7 @@ def _section(section: Section, prefix: str) -> Markup:
         element("h3", text(section.title), id=name),
         paragraph(section.how_to_read, class_="how"),
         section.content,
-        aria_labelledby=name,
+        aria_labelledby=f"{name} {prefix}",  # each cluster has one of this title
     )
 
 

@@ -1,6 +1,18 @@
 // Swagger UI for this sidecar's OpenAPI document. It uses no other host: no validator, no fonts.
 // Where tokens are in use, the page asks for one, and keeps it only here, as long as it is open.
 
+/** What Swagger UI's markup lacks for screen readers and the keyboard: [selector, attribute, value or null]. */
+const MENDED = [
+  [".info .title", "aria-level", "2"], // the page's own title is the h1, and h3 follows
+  ["a.nostyle", "href", null], // a link in a button; the button itself sets the address
+  [".copy-to-clipboard > button", "aria-label", "Copy"],
+  [".close-modal", "aria-label", "Close"],
+  [".auth-btn-wrapper [aria-label]", "aria-label", null], // not the words that are on the button
+  ["table[role=region]", "role", null], // a table; several regions without a name
+  [".body-param__text", "aria-label", "Request body"],
+  ["pre.microlight", "tabindex", "0"], // scrolls sideways
+];
+
 const form = document.getElementById("token-form");
 const field = document.getElementById("token-value");
 const said = document.getElementById("said");
@@ -11,6 +23,7 @@ form.addEventListener("submit", (event) => {
   token = field.value;
   show();
 });
+new MutationObserver(mend).observe(document.getElementById("reference"), { childList: true, subtree: true });
 show();
 
 async function show() {
@@ -44,11 +57,22 @@ function draw(spec) {
     defaultModelsExpandDepth: 0,
     docExpansion: "list",
     validatorUrl: null,
+    syntaxHighlight: { theme: "tomorrow-night" }, // all its colours keep 4.5:1
     // Requests go to this page's origin, whatever the document says.
     presets: [SwaggerUIBundle.presets.apis],
     layout: "BaseLayout",
     requestInterceptor: withToken,
   });
+}
+
+/** Runs after each rendering: React leaves alone what it did not set, and what it set until that changes. */
+function mend() {
+  for (const [selector, attribute, value] of MENDED) {
+    for (const node of document.querySelectorAll(`#reference ${selector}`)) {
+      if (value === null) node.removeAttribute(attribute);
+      else node.setAttribute(attribute, value);
+    }
+  }
 }
 
 /** Adds the page's token to a tried call, unless the call has its own or goes to another origin. */

@@ -29,6 +29,7 @@ export class Plot {
     this.#name = name;
     this.#unit = unit;
     this.#format = format;
+    setAttribute(this.#svg, "aria-label", `${name}: nothing known yet`);
     this.#svg.append(this.#area);
     for (const kind of classes) {
       const line = svgElement("path", { class: kind, "vector-effect": "non-scaling-stroke" });
