@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.support.npm_packages import install
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 _HERE: Final = Path(__file__).parent
+_TIMEOUT_S: Final = patient(60)
 _OWN_RULES: Final = (_HERE / "page_audit.js").read_text()
 
 #: WCAG 2.2 A and AA, and axe-core's best practices. What axe can't decide counts where it is asked for.
@@ -60,5 +62,6 @@ def own_faults(browser: Chrome) -> list[str]:
 
 
 def _bring_axe_core(browser: Chrome) -> None:
+    browser.set_script_timeout(_TIMEOUT_S)
     if not browser.execute_script("return 'axe' in window"):
         browser.execute_script(_axe_core())
