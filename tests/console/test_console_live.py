@@ -85,6 +85,8 @@ def test_a_broker_that_is_stopped_is_shown_with_its_error_until_it_is_back(
     console.until(lambda: console.brokers["2"]["Connection"].startswith("down"))
     console.until(lambda: console.headline == "1 of 3 brokers cannot be reached")
     assert "refused" in console.brokers["2"]["Last error"]
+    console.until_says("failed", "at broker 2")
+    assert "Cause: " in console.text("failed")
     cluster.revive(2)
     connect_to_all(sidecar)
     console.until(lambda: console.headline == IN_ORDER)
