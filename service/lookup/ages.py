@@ -94,17 +94,9 @@ class Ages:
         self._silent_since_ms: int | None = None
         self._failed: dict[str | None, int] = {}
 
-    def look(self, topic: str | None, now_ms: int, *, with_brokers: bool = False) -> Due:
-        """Notes a look-up, and refreshes behind it if that is due. Ignores an unknown topic.
-
-        `with_brokers`: the look-up is about the brokers too, and one refresh is for both.
-        """
+    def look(self, topic: str | None, now_ms: int) -> Due:
+        """Notes a look-up, and refreshes behind it if that is due. Ignores an unknown topic."""
         due = self._due(topic, now_ms)
-        if with_brokers and topic is not None:
-            brokers = self._due(None, now_ms)
-            due = Due(
-                min(due.at_ms, brokers.at_ms), due.behind or brokers.behind, due.before or brokers.before
-            )
         if due.behind:
             self._send_behind(now_ms)
         return due
@@ -112,7 +104,7 @@ class Ages:
     def waits_for(self, topic: str) -> bool:
         """Returns whether a look-up of the topic would have to wait for a refresh now."""
         cache, now_ms = self._producer.cache, self._clock.now_ms()
-        refreshed_ms = _refreshed_ms(cache, topic)
+        refreshed_ms = refreshed_ms_of(cache, topic)
         return (
             refreshed_ms is not None
             and now_ms - refreshed_ms > self._max_stale_ms
@@ -126,7 +118,7 @@ class Ages:
         Else None. In vain: a refresh has failed, or is not answered yet.
         """
         cache = self._producer.cache
-        refreshed_ms = _refreshed_ms(cache, topic)
+        refreshed_ms = refreshed_ms_of(cache, topic)
         if refreshed_ms is None or self._clock.now_ms() - refreshed_ms <= self._max_stale_ms:
             return None
         if self._has_failed(cache, topic, refreshed_ms) or self._refresh_of([topic]) is not None:
@@ -134,7 +126,7 @@ class Ages:
         return None
 
     async def freshen(self, topics: Iterable[str | None], max_wait_ms: int | None = None) -> None:
-        """Notes look-ups. Refreshes topics that are too old, and waits, for at most `max_wait_ms`, too."""
+        """Notes look-ups. Refreshes topics that are too old, and waits, for at most `max_wait_ms`."""
         now_ms = self._clock.now_ms()
         dues = {topic: self._due(topic, now_ms) for topic in topics}
         old = [topic for topic, due in dues.items() if due.before]
@@ -148,12 +140,11 @@ class Ages:
                 return
             refresh = self._send(now_ms, first=old)
         if refresh in self._running:
-            is_shorter = max_wait_ms is not None and max_wait_ms < self._wait_ms
-            await refresh.wait(max_wait_ms if is_shorter else None)
+            await refresh.wait(max_wait_ms)
 
     def _due(self, topic: str | None, now_ms: int) -> Due:
         cache = self._producer.cache
-        refreshed_ms = _refreshed_ms(cache, topic)
+        refreshed_ms = refreshed_ms_of(cache, topic)
         if refreshed_ms is None:
             return _NOTHING
         self._looked_up[topic] = now_ms
@@ -184,7 +175,7 @@ class Ages:
         cache = self._producer.cache
         names = dict.fromkeys(first)
         for topic in list(islice(self._looked_up, MOST_TOPICS)):
-            looked_up_ms, refreshed_ms = self._looked_up.pop(topic), _refreshed_ms(cache, topic)
+            looked_up_ms, refreshed_ms = self._looked_up.pop(topic), refreshed_ms_of(cache, topic)
             if refreshed_ms is None:
                 self._failed.pop(topic, None)
                 continue
@@ -195,7 +186,7 @@ class Ages:
                 names[topic] = None
             self._looked_up[topic] = looked_up_ms
         topics = [topic for topic in names if topic is not None]
-        partitions = sum(cache.partition_count(topic) or 0 for topic in topics)
+        partitions = sum(cache.topics[topic].partition_count for topic in topics)
         self._tokens -= max((partitions + len(topics)) / PARTITIONS_PER_TOKEN, 1)
         self._sent_ms = now_ms
         refresh = _Refresh(names, now_ms)
@@ -211,14 +202,13 @@ class Ages:
         return refresh
 
     def _ended(self, refresh: _Refresh, error: KafkaError | None) -> None:
-        if refresh in self._running:
-            self._running.remove(refresh)
+        self._running.remove(refresh)
         cache, sent_ms = self._producer.cache, refresh.sent_ms
         if error is not None:
             self._silent_since_ms = sent_ms
         else:
             for topic in refresh.names:
-                refreshed_ms = _refreshed_ms(cache, topic)
+                refreshed_ms = refreshed_ms_of(cache, topic)
                 if refreshed_ms is not None and refreshed_ms < sent_ms:
                     self._failed[topic] = sent_ms
         if refresh.ended is not None:
@@ -227,7 +217,7 @@ class Ages:
     def _has_failed(self, cache: MetadataCache, topic: str | None, refreshed_ms: int) -> bool:
         """Returns whether a refresh of the topic has failed, and none has succeeded since."""
         if self._silent_since_ms is not None:
-            answered_ms = _refreshed_ms(cache, None)
+            answered_ms = refreshed_ms_of(cache, None)
             if answered_ms is None or answered_ms <= self._silent_since_ms:
                 return True
             self._silent_since_ms = None
@@ -240,7 +230,7 @@ class Ages:
         return False
 
 
-def _refreshed_ms(cache: MetadataCache, topic: str | None) -> int | None:
+def refreshed_ms_of(cache: MetadataCache, topic: str | None) -> int | None:
     """Returns when a response last contained the topic; None: when one last contained the brokers."""
     if topic is not None:
         return cache.refreshed_ms(topic)

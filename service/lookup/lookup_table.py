@@ -21,6 +21,7 @@ entries too. So does a topic with more than LONG_PARTITIONS partitions: its answ
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -38,6 +39,7 @@ from service.wire.media_type import JSON
 #: The prefix of every path about one topic; the topic's name is the next segment.
 TOPICS: Final = b"/v1/topics/"
 _LEADER: Final = b"/leader"
+_PLAIN: Final = re.compile("0|[1-9][0-9]{0,9}")
 _TOPIC_ROUTE: Final = "/v1/topics/{topic}"
 _PARTITION_ROUTE: Final = "/v1/topics/{topic}/partitions/{partition}"
 _LEADER_ROUTE: Final = "/v1/topics/{topic}/leader"
@@ -92,8 +94,6 @@ class Form(NamedTuple):
     media_type: bytes = JSON
     #: Bodies have links that begin with the caller's own scheme and host.
     has_links: bool = False
-    #: Whether each look-up is also about the brokers, so that their age is bounded too.
-    with_brokers: bool = False
     #: Returns whether a caller with this Accept header is answered; None: the header is not read.
     accepts: Callable[[bytes], bool] | None = None
 
@@ -159,6 +159,14 @@ class Entry:
         "used_s",
     )
 
+    #: Set by `renew`.
+    headers: HeaderPairs
+    headers_304: HeaderPairs
+    head: bytes
+    head_304: bytes
+    stamp: object
+    used_s: int
+
     def __init__(
         self,
         route: str,
@@ -180,10 +188,6 @@ class Entry:
         self.topic = topic
         self.nodes = nodes
         self.use: _Use = _NoUse() if topic is None else topic.use
-        self.headers: HeaderPairs = []
-        self.headers_304: HeaderPairs = []
-        self.head = self.head_304 = b""
-        self.stamp: object = None
         length = (b"content-length", b"%d" % self.length)
         self._fixed = [(b"content-type", form.media_type), length, *vary_of(self.length)]
 
@@ -202,12 +206,14 @@ class _Leaders:
 
     __slots__ = ("bodies", "needs_route", "nodes", "stamp", "topic")
 
+    #: As of the last check.
+    stamp: object
+    needs_route: bool
+
     def __init__(self, topic: TopicTable, nodes: Mapping[int, Node]) -> None:
         self.topic = topic
         self.nodes = nodes
         self.bodies: dict[int, bytes] = {}
-        self.stamp: object = None
-        self.needs_route = False
 
 
 class LookupTable:
@@ -226,20 +232,19 @@ class LookupTable:
         self._cache: MetadataCache = producer.cache
         self._nodes: Mapping[int, Node] = MappingProxyType({})
         self._entries: dict[bytes, Entry] = {}
-        self._leaders: dict[str, _Leaders] = {}
-        self._leader_count = 0
+        self._leaders: dict[str, _Leaders]
+        self._drop_leaders()
         self._body_bytes = 0
-        self._second = -1
         #: When the stamp must be replaced: at the end of the second, or when an age reaches a bound.
-        self._until_ms = 0
+        self._until_ms: int
         self._swept_s = 0
-        self._stamp = object()
         #: By the number of their parts.
         self._routes: dict[int, list[_Route]] = {}
         #: What targets begin with whose answers have links.
         self.linked: tuple[bytes, ...] = ()
         self._cluster_id = self._cache.cluster_id
         self._take(self._cache)
+        self._turn(self._now_ms())
         self.serve(
             {
                 "/v1/cluster": _cluster,
@@ -272,14 +277,8 @@ class LookupTable:
 
     def find(self, target: bytes, base: bytes = b"") -> Entry | None:
         """Returns the entry for a raw path and query; None if a route must answer. Marks the topic used."""
-        key = base + target if base else target
-        cache = self._producer.cache
-        if cache is not self._cache:
-            self._take(cache)
-        now_ms = self._now_ms()
-        if now_ms >= self._until_ms:
-            self._turn(now_ms // 1000)
-        entry = self._entries.get(key)
+        now_ms = self._keep_up()
+        entry = self._entries.get(base + target)
         if entry is None or entry.stamp is not self._stamp:
             entry = self._current(target, base, entry, now_ms)
             if entry is None:
@@ -319,8 +318,6 @@ class LookupTable:
 
     def find_by_key(self, path: bytes, key: bytes) -> Entry | None:
         """Returns the entry for `/v1/topics/{topic}/leader?key=…`: that of the key's partition."""
-        if not path.startswith(TOPICS) or not path.endswith(_LEADER):
-            return None
         topic = self._producer.cache.topics.get(path[len(TOPICS) : -len(_LEADER)].decode("latin-1"))
         if topic is None or not topic.partition_count:
             return None
@@ -331,17 +328,11 @@ class LookupTable:
 
         Marks the topics used.
         """
-        cache = self._producer.cache
-        if cache is not self._cache:
-            self._take(cache)
-        now_ms = self._now_ms()
-        if now_ms >= self._until_ms:
-            self._turn(now_ms // 1000)
-        kept, stamp = self._leaders, self._stamp
+        now_ms = self._keep_up()
         found: list[bytes] = []
         for name, number in wanted:
-            leaders = kept.get(name)
-            if leaders is None or leaders.stamp is not stamp:
+            leaders = self._leaders.get(name)
+            if leaders is None or leaders.stamp is not self._stamp:
                 leaders = self._leaders_of(name, now_ms)
                 if leaders is None:
                     return None
@@ -361,8 +352,7 @@ class LookupTable:
     def _leaders_of(self, name: str, now_ms: int) -> _Leaders | None:
         """Returns what is kept of a topic's leaders, checked for this moment; None for an unknown topic."""
         if self._leader_count > MAX_ENTRIES:
-            self._leaders.clear()
-            self._leader_count = 0
+            self._drop_leaders()
         topic, leaders = self._cache.topics.get(name), self._leaders.get(name)
         if topic is None:
             return None
@@ -370,8 +360,7 @@ class LookupTable:
             leaders = self._leaders[name] = _Leaders(topic, self._nodes)
         leaders.stamp = self._stamp
         due = self._ages.look(name, now_ms)
-        if due.at_ms < self._until_ms:
-            self._until_ms = due.at_ms
+        self._until_ms = min(self._until_ms, due.at_ms)
         leaders.needs_route = due.before
         return leaders
 
@@ -385,6 +374,19 @@ class LookupTable:
 
     # -- keeping current -------------------------------------------------------------------------------------
 
+    def _keep_up(self) -> int:
+        """Uses the newest snapshot, and the present second; returns the time."""
+        cache = self._producer.cache
+        if cache is not self._cache:
+            self._take(cache)
+        now_ms = self._now_ms()
+        if now_ms >= self._until_ms:
+            self._turn(now_ms)
+        return now_ms
+
+    def _drop_leaders(self) -> None:
+        self._leaders, self._leader_count = {}, 0
+
     def _take(self, cache: MetadataCache) -> None:
         """Uses this snapshot from now on. Entries stay valid while `_nodes` is the same object."""
         self._cache = cache
@@ -394,14 +396,14 @@ class LookupTable:
             self._cluster_id, self._entries, self._body_bytes = cache.cluster_id, {}, 0
         self._stamp = object()
 
-    def _turn(self, second: int) -> None:
+    def _turn(self, now_ms: int) -> None:
         """Begins a new second, or a part of one, which changes ages. Drops idle entries once a minute."""
-        self._second = second
+        second = self._second = now_ms // 1000
         self._until_ms = (second + 1) * 1000
         self._stamp = object()
         if second - self._swept_s >= IDLE_S:
             self._swept_s = second
-            self._leaders, self._leader_count = {}, 0
+            self._drop_leaders()
             self._entries = {key: e for key, e in self._entries.items() if second - e.used_s < IDLE_S}
             self._body_bytes = sum(entry.length for entry in self._entries.values())
 
@@ -418,9 +420,8 @@ class LookupTable:
                 return None
             self._keep(key, entry)
         topic, cache = None if entry.topic is None else entry.topic.name, self._cache
-        due = self._ages.look(topic, now_ms, with_brokers=entry.form.with_brokers)
-        if due.at_ms < self._until_ms:
-            self._until_ms = due.at_ms
+        due = self._ages.look(topic, now_ms)
+        self._until_ms = min(self._until_ms, due.at_ms)
         entry.needs_route = entry.is_long or due.before
         time = cache.answered if topic is None else cache.refresh_time(topic)
         entry.renew(self._stamp, self._second, self.freshness(cache, time))
@@ -497,7 +498,4 @@ def of_partition(
 
 def plain_number(digits: str) -> int | None:
     """Parses a number in its canonical form only, so that each answer has one key."""
-    is_plain = digits.isascii() and digits.isdigit()
-    if not is_plain or len(digits) > 10 or (digits[0] == "0" and digits != "0"):
-        return None
-    return int(digits)
+    return int(digits) if _PLAIN.fullmatch(digits) else None

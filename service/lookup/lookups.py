@@ -33,7 +33,7 @@ from service.admission.admission_control import AdmissionControl
 from service.admission.caller import ANYONE, Caller, not_authorized
 from service.base.producer_protocol import Producer
 from service.base.topic_names import fault_of_topic_name
-from service.lookup.ages import Ages
+from service.lookup.ages import Ages, refreshed_ms_of
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.asgi import Receive
 from service.wire.errors import (
@@ -305,8 +305,7 @@ class Lookups:
     def _age_ms(self, names: list[str]) -> int:
         """Returns the age of the oldest topic, or of the cluster if there are no topics."""
         cache = self._producer.cache
-        answered_ms = None if cache.answered is None else cache.answered.now_ms
-        times = [cache.refreshed_ms(name) for name in names] if names else [answered_ms]
+        times = [refreshed_ms_of(cache, name) for name in names] or [refreshed_ms_of(cache, None)]
         known = [time for time in times if time is not None]
         return self._clock.now_ms() - min(known) if known else MAX_WAIT_MS + 1
 

@@ -98,7 +98,7 @@ class ConfigsOfTopics:
             self._producer.describe_topic_configs(topic.name, deadline_ms=deadline_ms, done=done)
         except (KafkaError, IllegalStateError) as e:
             # The producer is closed.
-            done(TopicConfigsResult(None, error=e if isinstance(e, KafkaError) else KafkaError(str(e))))
+            done(TopicConfigsResult(None, error=KafkaError(str(e))))
         return reported
 
     def _keep(self, topic: TopicTable, result: TopicConfigsResult) -> None:
@@ -110,7 +110,6 @@ class ConfigsOfTopics:
         else:
             configs = MappingProxyType({name: config.value for name, config in result.configs.items()})
             good_for_ms = self._max_age_ms
-        self._kept.pop(topic.name, None)
         self._kept[topic.name] = _Kept(topic.topic_id, configs, self._clock.now_ms() + good_for_ms)
         if len(self._kept) > _MAX_TOPICS:
             del self._kept[next(iter(self._kept))]

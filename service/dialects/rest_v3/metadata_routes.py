@@ -105,7 +105,7 @@ class MetadataRoutes:
         self._slices = slices
         self._cluster = cluster
         self._partition_refresh = partition_refresh
-        table.serve(_BUILDS, Form(has_links=True, with_brokers=True))
+        table.serve(_BUILDS, Form(has_links=True))
 
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""

@@ -317,9 +317,9 @@ def test_a_hot_prepared_answer_is_compared_with_the_clock_and_no_more() -> None:
     looks: list[int] = []
 
     class Counted(Ages):
-        def look(self, topic: str | None, now_ms: int, *, with_brokers: bool = False) -> Any:
+        def look(self, topic: str | None, now_ms: int) -> Any:
             looks.append(now_ms)
-            return super().look(topic, now_ms, with_brokers=with_brokers)
+            return super().look(topic, now_ms)
 
     producer = Brokers()
     producer.set_topics({"orders": 3})
