@@ -173,7 +173,7 @@ class Ages:
     def _send(self, now_ms: int, first: Iterable[str | None] = ()) -> _Refresh:
         """Asks for `first`, and for what else was looked up and is no longer fresh."""
         cache = self._producer.cache
-        names = dict.fromkeys(first)
+        names: dict[str | None, None] = dict.fromkeys([None, *first])  # each response has the brokers
         for topic in list(islice(self._looked_up, MOST_TOPICS)):
             looked_up_ms, refreshed_ms = self._looked_up.pop(topic), refreshed_ms_of(cache, topic)
             if refreshed_ms is None:

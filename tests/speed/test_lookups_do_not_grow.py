@@ -117,6 +117,7 @@ def test_the_answer_over_http_costs_the_same_with_few_topics_known_as_with_many(
             "raw_path": last_of(topics),
             "query_string": b"",
             "headers": [],
+            "scheme": "http",
         }
         sent: list[Any] = []
 

@@ -13,7 +13,7 @@ from service.lookup.lookups import NO_DEMANDS, Demands
 from service.lookup.topic_configs import Configs, ConfigsOfTopics
 from service.wire.errors import ProblemError
 from service.wire.long_answers import Slices
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import run, timed, until
 from tests.support.fake_producer import FakeProducer, answered_configs
 from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import topic as described_topic
@@ -105,14 +105,40 @@ async def test_many_askers_share_one_request(web: NativeApp, listing: Listing) -
     assert len(web.producer.calls) == 1
 
 
-async def test_an_answer_that_comes_after_the_close_is_dropped(web: NativeApp, listing: Listing) -> None:
-    asked = asyncio.create_task(listing.current(NO_DEMANDS))
-    await until(lambda: web.producer.waiting)
-    ticket = web.producer.waiting[0]
-    listing.close()
-    with pytest.raises(ProblemError, match="The topics were not listed"):
-        await asked
-    ticket.done(ListingResult(None, error=NoBrokersError("too late")))
+def test_an_answer_that_comes_after_the_close_is_dropped(web: NativeApp, listing: Listing) -> None:
+    async def scenario() -> None:
+        asked = asyncio.create_task(listing.current(NO_DEMANDS))
+        await until(lambda: web.producer.waiting)
+        ticket = web.producer.waiting[0]
+        listing.close()
+        with pytest.raises(ProblemError, match="The topics were not listed"):
+            await asked
+        ticket.done(ListingResult(None, error=NoBrokersError("too late")))
+
+    assert timed(scenario())[1] == 0
+
+
+def test_a_caller_waits_as_long_as_it_demands_and_no_longer(web: NativeApp, listing: Listing) -> None:
+    async def scenario(demands: Demands) -> None:
+        with pytest.raises(ProblemError, match="The topics were not listed"):
+            await listing.current(demands)
+        listing.close()
+        await until(lambda: listing._fetch is None)
+
+    for demands, waited_ms in ((NO_DEMANDS, 5_000), (Demands(max_block_ms=700), 700)):
+        assert timed(scenario(demands))[1] == waited_ms
+
+
+def test_a_list_is_as_young_as_a_caller_demands(web: NativeApp) -> None:
+    fetches = []
+    for query in ("", "?max_age_ms=5000", "?max_age_ms=4999", "?max_age_ms=0"):
+        web.get(f"/v1/topics{query}")
+        fetches.append(len(web.producer.calls))
+        web.producer.clock.advance(5_000)
+    web.get("/v1/topics?max_age_ms=15000")
+    web.producer.clock.advance(10_000)
+    web.get("/v1/topics?max_age_ms=15000")
+    assert [*fetches, len(web.producer.calls)] == [1, 1, 2, 3, 3]
 
 
 async def test_a_list_is_asked_for_as_long_as_callers_wait_for_it(web: NativeApp, listing: Listing) -> None:
@@ -267,15 +293,21 @@ async def test_the_old_ones_are_served_while_new_ones_can_not_be_had() -> None:
         assert await later == OLD
 
 
-async def test_nobody_waits_longer_than_a_moment_and_a_closed_producer_is_no_failure() -> None:
+async def test_nobody_waits_longer_than_a_moment() -> None:
     rig = Rig(wait_ms=1)
     assert await rig.of() == {}
     # A late answer is kept for the next caller.
     await rig.report(answered_configs(NEW))
     assert await rig.of() == NEW
     assert rig.requests == 1
+
+
+def test_a_closed_producer_is_no_failure_and_nobody_waits_for_it() -> None:
+    rig = Rig()
     rig.producer.close(0)
-    assert await rig.of("audit") == {}
+    for _ in range(2):
+        assert timed(rig.of("audit")) == ({}, 0)
+        rig.producer.clock.advance(5_000)
 
 
 async def test_a_topic_that_was_made_anew_does_not_inherit_them() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from client_core.producer.accumulator.partitioner import partition_for_key
-from service.lookup.lookup_table import IDLE_S, LONG_PARTITIONS, MAX_BODY_BYTES, Entry, LookupTable
+from service.lookup.lookup_table import IDLE_S, LONG_PARTITIONS, Entry, LookupTable
 from tests.support.fake_producer import FakeProducer
 from tests.support.metadata_responses import node, partition, topic
 
@@ -121,7 +121,7 @@ def test_a_look_up_marks_the_topic_as_used() -> None:
 def test_partitions_and_leaders_have_answers_of_their_own() -> None:
     _, table = table_over(orders=3)
     one = json.loads(found(table, b"/v1/topics/orders/partitions/1").body)
-    assert (one["partition"], one["leader"]["id"], one["isr"]) == (1, 2, [1, 2, 3])
+    assert (one["partition"], one["leader"]["id"], one["isr"], one["error"]) == (1, 2, [1, 2, 3], None)
     leader = json.loads(found(table, b"/v1/topics/orders/leader?partition=2").body)
     assert leader["leader"] == {"id": 3, "host": "localhost", "port": 9095, "rack": None}
 
@@ -194,6 +194,70 @@ def test_unused_answers_are_dropped_after_a_while_and_used_ones_stay() -> None:
         assert found(table, b"/v1/topics/other") is before
 
 
+def test_unused_answers_are_looked_for_once_a_minute() -> None:
+    producer, table = table_over(orders=3, other=1)
+    kept = []
+    for advance_s, path in (
+        (0, TOPIC),
+        (IDLE_S - 1, b"/v1/topics/other"),
+        (1, TOPIC),
+        (59, TOPIC),
+        (1, TOPIC),
+    ):
+        producer.clock.advance(advance_s * 1_000)
+        found(table, path)
+        kept.append(len(table))
+    assert kept == [1, 2, 2, 2, 1]
+
+
+def leaders(table: LookupTable, *wanted: tuple[str, int]) -> list[bytes]:
+    found = table.leaders(wanted)
+    assert found is not None
+    return found
+
+
+def test_leaders_of_many_partitions_are_made_once_and_anew_if_they_changed() -> None:
+    producer, table = table_over(orders=3, other=1)
+    wanted = [("orders", 2), ("other", 0), ("orders", 2)]
+
+    def asked() -> list[bytes]:
+        for known in producer.cache.topics.values():
+            known.use.touched = False
+        made = leaders(table, *wanted)
+        assert all(known.use.touched for known in producer.cache.topics.values())
+        return made
+
+    first = asked()
+    made = [(one["topic"], one["partition"], one["leader"]["id"]) for one in map(json.loads, first)]
+    assert made == [("orders", 2, 3), ("other", 0, 1), ("orders", 2, 3)]
+    producer.clock.advance(1_000)
+    producer.set_topics({"orders": 3, "other": 1})
+    assert all(one is other for one, other in zip(first, asked(), strict=True))
+    producer.name_leader("orders", 2, 1, epoch=9)
+    assert [json.loads(one)["leader"]["id"] for one in asked()] == [1, 1, 1]
+    producer.nodes = [node(1, host="elsewhere"), node(2), node(3)]
+    producer.set_topics({"orders": 3, "other": 1})
+    assert json.loads(asked()[1])["leader"]["host"] == "elsewhere"
+    for unknown in (("orders", 3), ("nope", 0)):
+        assert table.leaders([*wanted, unknown]) is None
+
+
+def test_leaders_are_dropped_if_they_are_too_many_and_once_a_minute() -> None:
+    producer, table = table_over(orders=20_001)
+    for dropped_by, number, advance_ms in (
+        ("nothing", 0, 1_000),
+        ("their number", 20_000, 1_000),
+        ("nothing", 0, 1_000),
+        ("the time", 0, IDLE_S * 1_000),
+    ):
+        for each in (range(20_000), [number]):
+            first = leaders(table, *(("orders", n) for n in each))
+        (first, *_) = leaders(table, ("orders", 0))
+        producer.clock.advance(advance_ms)
+        (again,) = leaders(table, ("orders", 0))
+        assert (again is first) == (dropped_by == "nothing"), dropped_by
+
+
 def test_a_table_that_overflows_starts_anew() -> None:
     _, table = table_over(orders=20_001)
     for number in range(20_001):
@@ -203,12 +267,12 @@ def test_a_table_that_overflows_starts_anew() -> None:
 
 def test_a_table_of_too_many_bytes_starts_anew() -> None:
     _, table = table_over()
-    quarter = bytes(MAX_BODY_BYTES // 4)
+    of_a_mebibyte = Entry("/", bytes(1024 * 1024), None, {})
     entries = []
-    for number in range(8):
-        table._keep(b"%d" % number, Entry("/", quarter, None, {}))
+    for number in range(66):
+        table._keep(b"%d" % number, of_a_mebibyte)
         entries.append(len(table))
-    assert entries == [1, 2, 3, 4, 1, 2, 3, 4]
+    assert entries == [*range(1, 33), *range(1, 33), 1, 2]
 
 
 def test_the_bytes_of_what_is_dropped_are_given_back() -> None:
@@ -221,6 +285,9 @@ def test_the_bytes_of_what_is_dropped_are_given_back() -> None:
         found(table)
         assert table._body_bytes == sum(entry.length for entry in table._entries.values())
     assert list(table._entries) == [b"/v1/topics/orders"]
+    producer.set_topics({"orders": 30}, cluster_id="another")
+    cluster = found(table, b"/v1/cluster")
+    assert (len(table), table._body_bytes) == (1, cluster.length)
 
 
 async def test_a_long_topic_that_grew_is_built_anew() -> None:

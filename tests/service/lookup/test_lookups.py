@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -17,10 +18,11 @@ from client_core import (
     partition_for_key,
 )
 from client_core.errors import LeaderNotAvailableError, TopicAuthorizationError
-from service.lookup.fast_lookups import ParkedLookups
+from service.admission.caller import ANYONE, Caller, TopicRules
+from service.lookup.fast_lookups import FastLookups, ParkedLookups
 from service.native.leaders import MAX_BODY_BYTES, LeaderLookup, parse_lookups
 from service.native.schemas import MAX_LOOKUPS
-from service.wire.asgi import respond_with
+from service.wire.asgi import Peer, respond_with
 from service.wire.strict_json import BodyError
 from tests.support.coroutine_tests import run, until
 from tests.support.http_app import NativeApp
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from client_core import KafkaError
-    from service.wire.asgi import Receive, Scope, Send
+    from service.observe.http_metrics import HttpMetrics
+    from service.wire.asgi import HeaderPairs, Receive, Scope, Send
     from tests.support.fake_producer import FakeTicket
 
 
@@ -342,7 +345,7 @@ def test_made_up_names_are_limited_per_second() -> None:
     for name in ("a", "b"):
         assert web.get(f"/v1/topics/{name}", ends=web.producer.say_unknown).status_code == 404
     refused = web.get("/v1/topics/c")
-    assert refused.status_code == 429
+    assert (refused.status_code, len(web.producer.calls)) == (429, 2)
     assert refused.headers["retry-after"] == "1"
     web.producer.clock.advance(1_000)
     assert web.get("/v1/topics/c", ends=web.producer.say_unknown).status_code == 404
@@ -352,6 +355,33 @@ def test_before_the_first_answer_the_cluster_waits_and_then_is_503() -> None:
     web = NativeApp()
     answer = web.get("/v1/cluster", ends=web.producer.time_out)
     assert (answer.status_code, answer.json()["phase"]) == (503, "metadata")
+
+
+def test_before_the_first_answer_an_unknown_topic_has_no_age() -> None:
+    web = NativeApp()
+
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            asked = asyncio.create_task(client.get("/v1/topics/unknown?max_age_ms=3600000"))
+            for _ in ("the topic", "a younger answer"):
+                await until(lambda: web.producer.waiting or asked.done())
+                assert web.app.sidecar.admission.bytes == 0
+                web.producer.time_out(web.producer.waiting[0])
+            return await asked
+
+    assert run(scenario()).status_code == 503
+
+
+def test_of_several_topics_those_that_may_be_read_are_asked_for(tmp_path: Path) -> None:
+    tokens = TokensFile(tmp_path, shop={"read": ["orders"]})
+    web = NativeApp(tokens_file=tokens.setting)
+    web.producer.on_brokers = {"orders": 3, "audit": 1}
+    lookups = [{"topic": name, "partition": 0} for name in ("audit", "orders")]
+    answer = web.post("/v1/leaders", json={"lookups": lookups}, headers=tokens.of("shop")).json()
+    assert [result.get("error", {}).get("kafka_error") for result in answer["results"]] == [
+        "TOPIC_AUTHORIZATION_FAILED",
+        None,
+    ]
 
 
 def test_leaders_are_answered_in_order_with_an_error_per_item(web: NativeApp) -> None:
@@ -399,6 +429,7 @@ def test_the_status_counts_waiting_calls(web: NativeApp) -> None:
             asked = asyncio.create_task(client.get("/v1/topics/unknown?max_block_ms=100"))
             await until(lambda: web.producer.waiting)
             status = await client.get("/v1/status")
+            assert web.app.sidecar.admission.bytes == 0
             web.producer.say_unknown(web.producer.waiting[0])
             await asked
             return status
@@ -547,10 +578,53 @@ def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
         assert sidecar.http.in_progress == 1
         web.producer.say_unknown(ticket)
 
+    began = perf_counter()
     for path in PLAIN:
         web.producer.clock.advance(1_000)  # beyond what is remembered as missing
         assert web.get(path, app=parked, ends=end).status_code == 404, path
         assert sidecar.http.in_progress == 0, path
+    assert 0 < seconds_of(sidecar.http) < perf_counter() - began
+
+
+def seconds_of(http: HttpMetrics) -> float:
+    return sum(histogram.sum for _, histogram in http._seconds.items())
+
+
+def test_a_prepared_answer_is_sent_at_once_to_who_may_read_it_unless_it_must_be_packed() -> None:
+    web = NativeApp()
+    web.producer.set_topics({"orders": 3, "audit": 1, "wide": 200})
+    sidecar, sent = web.app.sidecar, list[int]()
+    fast = FastLookups(nobody, sidecar.table, sidecar.http)
+    shop = Caller("shop", TopicRules.of(["orders"]), TopicRules())
+    packed = [(b"accept-encoding", b"gzip")]
+
+    def write(status: int, _head: bytes, _body: bytes) -> bool:
+        sent.append(status)
+        return is_written
+
+    is_written, began = True, perf_counter()
+    headers: HeaderPairs
+    for caller, target, headers, is_sent in (
+        (ANYONE, b"/v1/topics/audit", [], True),
+        (shop, b"/v1/topics/orders", [], True),
+        (shop, b"/v1/topics/orders/leader?partition=0", packed, True),
+        (shop, b"/v1/cluster", [], True),
+        (shop, b"/v1/topics/audit", [], False),
+        (ANYONE, b"/v1/topics/wide", [], True),
+        (ANYONE, b"/v1/topics/wide", packed, False),
+    ):
+        sent.clear()
+        assert fast.answer(target, headers, Peer("http", None, is_unix=False), caller, write) == is_sent, (
+            target
+        )
+        assert sent == [200] * is_sent, target
+    etag = web.get("/v1/cluster", app=fast).headers["etag"]
+    assert web.get("/v1/cluster", headers={"if-none-match": etag}, app=fast).status_code == 304
+    before = seconds_of(sidecar.http)
+    assert 0 < before < perf_counter() - began
+    is_written = False
+    assert not fast.answer(b"/v1/cluster", [], Peer("http", None, is_unix=False), ANYONE, write)
+    assert seconds_of(sidecar.http) == before
 
 
 def test_a_request_that_is_not_plain_is_passed_on_as_it_came() -> None:

@@ -15,7 +15,8 @@ from service.dialects.rest_v3.schemas import (
     ReplicaDataList,
     TopicDataList,
 )
-from service.lookup.paging import DEFAULT_SIZE, MAX_SIZE
+from service.lookup.paging import DEFAULT_SIZE, MAX_SIZE, Page, numbers_after
+from service.wire.errors import ProblemError
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
 
@@ -75,6 +76,7 @@ def test_a_token_alone_asks_for_a_page_of_the_usual_size(web: HttpApp) -> None:
 def test_a_page_goes_on_where_the_last_one_ended_though_topics_come_and_go(web: HttpApp) -> None:
     first = web.get("/v1/topics?page_size=3").json()
     assert [topic["name"] for topic in first["topics"]] == ["orders", "t-00", "t-01"]
+    assert first["next_page_token"] == "GAB4Po8J_090LTAx", "a token is good after an upgrade, too"
     del web.producer.on_brokers["t-01"]
     web.producer.on_brokers["a-new-one"] = 1
     query = f"page_size=2&max_age_ms=0&page_token={first['next_page_token']}"
@@ -95,7 +97,17 @@ def test_a_bad_size_or_token_says_where(web: HttpApp) -> None:
     digest = base64.urlsafe_b64decode(good + "==")[:8]
     numbered = web.get(f"{V3}/topics/orders/partitions?page_size=3").json()["metadata"]["next"]
     no_text = base64.urlsafe_b64encode(digest + b"\xff").decode().rstrip("=")
-    tokens = ["x", "%00", good[:-1], good + "A", good + "==", "A" * 600, no_text, numbered.split("=")[-1]]
+    tokens = [
+        "x",
+        "%00",
+        "%C3%A9",
+        good[:-1],
+        good + "A",
+        good + "==",
+        "A" * 600,
+        no_text,
+        numbered.split("=")[-1],
+    ]
     for query, place in (
         ("page_size=-1", "query.page_size"),
         ("page_size=1.0", "query.page_size"),
@@ -170,6 +182,13 @@ def test_a_page_of_v3_has_the_described_shape(web: HttpApp, path: str, shape: ty
     document = web.get(f"{V3}/{path}?page_size=1").json()
     assert document["metadata"]["next"] is not None
     shape.model_validate(document)
+
+
+def test_numbers_begin_after_the_number_of_a_token_which_may_be_made_up() -> None:
+    pages = [numbers_after(range(3), Page("list", 2, after))[0] for after in (None, "0", "2")]
+    assert pages == [[0, 1], [1, 2], []]
+    with pytest.raises(ProblemError, match="does not belong to this list"):
+        numbers_after(range(3), Page("list", 2, "x"))
 
 
 def test_a_token_of_another_list_is_refused_in_v3(web: HttpApp) -> None:

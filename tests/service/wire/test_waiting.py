@@ -100,14 +100,14 @@ def test_the_memory_of_unknown_names_is_bounded_a_long_one_too() -> None:
     unknown = UnknownTopics(memory_ms=3_600_000, names_per_second=200)
     for number in range(MOST_NAMES + 5):
         unknown.remember(f"t{number}", UnknownTopicOrPartitionError(), number)
-    assert unknown.remembered_names == MOST_NAMES
+    assert unknown.remembered_names == MOST_NAMES == 10_000
     assert unknown.remembered("t0", MOST_NAMES + 5) is None
     assert unknown.remembered(f"t{MOST_NAMES + 4}", MOST_NAMES + 5) is not None
 
 
 def test_a_name_that_is_remembered_again_is_so_from_then_on() -> None:
     unknown = UnknownTopics(memory_ms=1_000, names_per_second=200)
-    for name, now_ms in (("a", 0), ("b", 500), ("a", 900), ("c", 1_600)):
+    for name, now_ms in (("a", 0), ("b", 500), ("a", 900), ("c", 1_500)):
         unknown.remember(name, UnknownTopicOrPartitionError(), now_ms)
     assert unknown.remembered("a", 1_600) is not None
     assert unknown.remembered_names == 2
