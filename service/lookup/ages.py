@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Iterable
 from itertools import islice
+from sys import maxsize
 from typing import Final, NamedTuple
 
 from client_core import IllegalStateError, KafkaError, MetadataCache, Result
@@ -36,7 +37,7 @@ MOST_TOPICS: Final = 1_000
 
 _SECOND_MS: Final = 1_000
 #: Later than any clock.
-NEVER_MS: Final = 2**62
+NEVER_MS: Final = maxsize
 
 
 class Due(NamedTuple):

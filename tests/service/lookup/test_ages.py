@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import IllegalStateError, MetadataResult
-from service.lookup.ages import BURST, MOST_TOPICS, PARTITIONS_PER_TOKEN, Ages
+from service.lookup.ages import BURST, MOST_TOPICS, Ages
 from service.lookup.lookup_table import LookupTable
 from tests.support.coroutine_tests import run, timed, until
 from tests.support.fake_producer import FakeProducer
@@ -138,7 +138,7 @@ def test_topics_of_different_ages_share_a_refresh_a_second_at_most() -> None:
 def test_large_answers_are_asked_for_less_often() -> None:
     """Ten times the partitions of a token: a refresh in ten seconds."""
     producer = Brokers()
-    ages = ages_over(producer, wide=10 * PARTITIONS_PER_TOKEN - 1)
+    ages = ages_over(producer, wide=10 * 500 - 1)
     for _ in range(100_000 // 100):
         producer.clock.advance(100)
         look(producer, ages, "wide")

@@ -15,7 +15,7 @@ from service.dialects.rest_v3.schemas import (
     ReplicaDataList,
     TopicDataList,
 )
-from service.lookup.paging import DEFAULT_SIZE, MAX_SIZE, Page, numbers_after
+from service.lookup.paging import Page, PageQuery, numbers_after
 from service.wire.errors import ProblemError
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
@@ -52,7 +52,7 @@ def pages(web: HttpApp, query: str, **sent: Any) -> list[list[str]]:
 def test_pages_have_every_topic_once_in_order(web: HttpApp) -> None:
     whole = [topic["name"] for topic in web.get("/v1/topics").json()["topics"]]
     assert len(whole) == 24
-    for size in (1, 5, 23, 24, 25, MAX_SIZE + 1):
+    for size in (1, 5, 23, 24, 25, 10_001):
         found = pages(web, f"page_size={size}")
         assert [name for page in found for name in page] == whole
         assert all(len(page) == size for page in found[:-1])
@@ -67,10 +67,10 @@ def test_without_a_size_the_list_is_whole_and_has_no_token(web: HttpApp) -> None
 
 
 def test_a_token_alone_asks_for_a_page_of_the_usual_size(web: HttpApp) -> None:
-    web.producer.on_brokers |= {f"u-{n:04}": 1 for n in range(DEFAULT_SIZE + 1)}
+    web.producer.on_brokers |= {f"u-{n:04}": 1 for n in range(1_001)}
     token = web.get("/v1/topics?page_size=24").json()["next_page_token"]
     second = web.get(f"/v1/topics?page_token={token}").json()
-    assert (len(second["topics"]), second["next_page_token"] is None) == (DEFAULT_SIZE, False)
+    assert (len(second["topics"]), second["next_page_token"] is None) == (1_000, False)
 
 
 def test_a_page_goes_on_where_the_last_one_ended_though_topics_come_and_go(web: HttpApp) -> None:
@@ -182,6 +182,11 @@ def test_a_page_of_v3_has_the_described_shape(web: HttpApp, path: str, shape: ty
     document = web.get(f"{V3}/{path}?page_size=1").json()
     assert document["metadata"]["next"] is not None
     shape.model_validate(document)
+
+
+def test_a_page_has_ten_thousand_items_at_most() -> None:
+    pages = [PageQuery(page_size=size).page("list") for size in (9_999, 10_001)]
+    assert [page and page.size for page in pages] == [9_999, 10_000]
 
 
 def test_numbers_begin_after_the_number_of_a_token_which_may_be_made_up() -> None:
