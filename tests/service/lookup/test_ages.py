@@ -95,17 +95,22 @@ def test_nobody_asks_for_a_topic_that_nobody_looks_up() -> None:
 
 def test_a_refresh_asks_for_what_was_looked_up_within_the_bound_and_is_not_fresh() -> None:
     producer = Brokers()
-    ages = ages_over(producer, orders=3, audit=1, stale=1, fresh=1)
+    known = {"orders": 3, "audit": 1, "stale": 1, "edge": 1, "fresh": 1}
+    ages = ages_over(producer, **known)
     look(producer, ages, "stale")
-    producer.clock.advance(5_100)
-    producer.set_topics({"orders": 3, "audit": 1, "stale": 1, "fresh": 1})
+    producer.clock.advance(1)
+    look(producer, ages, "edge")
+    producer.clock.advance(2_990)
+    producer.set_topics(known)
     producer.clock.advance(1_100)
     producer.set_topics({"fresh": 1}, partial=True)
     for topic in ("audit", "fresh", None, "orders"):
         look(producer, ages, topic)
     producer.clock.advance(910)
     look(producer, ages)
-    assert names(producer) == [["audit", "orders"]], "and the brokers, which were in the last response"
+    assert names(producer) == [["edge", "audit", "orders"]], (
+        "and the brokers, which were in the last response"
+    )
 
 
 def test_a_busy_sidecar_refreshes_once_in_two_seconds() -> None:
@@ -189,15 +194,19 @@ def test_all_who_wait_share_one_refresh() -> None:
 def test_sparse_callers_of_other_topics_do_not_wait_for_the_next_second() -> None:
     async def scenario() -> None:
         producer = Brokers()
-        ages = ages_over(producer, **{f"t{n}": 1 for n in range(9)})
+        ages = ages_over(producer, **{f"t{n}": 1 for n in range(10)})
         producer.clock.advance(60_000)
         for n in range(9):
             await ages.freshen([f"t{n}"])
         assert len(producer.refreshes) == BURST == 5
         assert not ages.waits_for("t8"), "it is served at once, as old as it is"
         producer.clock.advance(1_000)
+        assert ages.waits_for("t8")
         await ages.freshen(["t8"])
         assert len(producer.refreshes) == BURST + 1
+        producer.clock.advance(1_000)
+        look(producer, ages, "t9")
+        assert len(producer.refreshes) == BURST + 2, "behind the answer, for the only token"
 
     run(scenario())
 

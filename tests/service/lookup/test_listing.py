@@ -64,6 +64,7 @@ async def unanswered(web: NativeApp, path: str) -> httpx.Response:
     async with web.client() as client:
         asked = asyncio.create_task(client.get(path))
         await until(lambda: web.producer.waiting)
+        web.producer.clock.advance(70)
         end(web.producer.waiting[0])
         return await asked
 
@@ -76,7 +77,9 @@ def test_an_old_list_is_served_where_there_is_no_newer_with_its_age_or_503_if_mo
     web: NativeApp,
 ) -> None:
     on_brokers = web.producer.on_brokers
-    assert run(unanswered(web, "/v1/topics")).status_code == 503  # there is none at all
+    answer = run(unanswered(web, "/v1/topics"))  # there is none at all
+    assert (answer.status_code, answer.json()["waited_ms"]) == (503, 70)
+    assert "nobody answers" in answer.json()["detail"]
     web.producer.on_brokers = on_brokers
     web.get("/v1/topics")
     web.producer.clock.advance(60_000)
@@ -165,7 +168,10 @@ async def test_a_list_that_nobody_asks_for_is_dropped_and_each_caller_keeps_it_l
     web.producer.on_brokers = {}
     with pytest.raises(ProblemError, match="The topics were not listed"):
         await listing.current(Demands(max_block_ms=1))
+    drop = listing._drop
     listing.close()
+    assert drop is not None
+    assert drop.cancelled()
 
 
 async def test_bodies_of_one_list_are_kept_up_to_a_number(web: NativeApp) -> None:
@@ -304,6 +310,7 @@ async def test_nobody_waits_longer_than_a_moment() -> None:
 
 def test_a_closed_producer_is_no_failure_and_nobody_waits_for_it() -> None:
     rig = Rig()
+    assert timed(rig.of()) == ({}, 20_000)
     rig.producer.close(0)
     for _ in range(2):
         assert timed(rig.of("audit")) == ({}, 0)

@@ -7,6 +7,7 @@ import json
 
 from client_core.producer.accumulator.partitioner import partition_for_key
 from service.lookup.lookup_table import IDLE_S, LONG_PARTITIONS, Entry, LookupTable
+from service.wire.long_answers import Slices
 from tests.support.fake_producer import FakeProducer
 from tests.support.metadata_responses import node, partition, topic
 
@@ -292,6 +293,8 @@ def test_the_bytes_of_what_is_dropped_are_given_back() -> None:
 
 async def test_a_long_topic_that_grew_is_built_anew() -> None:
     producer, table = table_over(long=LONG_PARTITIONS + 1)
+    table = LookupTable(producer, "boot", slices := Slices())
+    assert table._slices is slices
     for partitions in (LONG_PARTITIONS + 1, LONG_PARTITIONS + 2):
         producer.set_topics({"long": partitions})
         first, second = await asyncio.gather(table.topic("long"), table.topic("long"))
@@ -300,4 +303,5 @@ async def test_a_long_topic_that_grew_is_built_anew() -> None:
         assert first.topic is not None
         assert first.topic.partition_count == partitions
         assert await table.topic("long") is first
+        assert first.needs_route
     assert await table.topic("unknown") is None

@@ -266,6 +266,14 @@ def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: Nati
     assert (answer.status_code, answer.headers["age"]) == (200, "3600")
 
 
+def test_a_known_topic_is_served_though_all_waiting_requests_are_taken() -> None:
+    web = NativeApp(max_waiting_requests=1)
+    web.producer.set_topics({"orders": 3})
+    with web.app.sidecar.admission.acquire(0):
+        assert web.get("/v1/topics/%6Frders").status_code == 200
+        assert web.get("/v1/topics/unknown").status_code == 429
+
+
 # -- unknown topics ------------------------------------------------------------------------------------------
 
 
@@ -317,6 +325,9 @@ def test_a_topic_found_by_a_look_up_is_answered_and_one_that_the_brokers_refuse_
         (NoBrokersError("none"), 503),
     ):
         assert web.get("/v1/topics/secret", ends=refuse).status_code == status, error
+    nothing = MetadataResult(web.producer.cache)
+    silent = web.get("/v1/topics/secret", ends=lambda ticket: web.producer.finish(ticket, nothing))
+    assert (silent.status_code, "secret not present" in silent.json()["detail"]) == (503, True)
     web.producer.on_brokers = {"found": 2}
     assert len(web.get("/v1/topics/found").json()["partitions"]) == 2
 
@@ -620,8 +631,17 @@ def test_a_prepared_answer_is_sent_at_once_to_who_may_read_it_unless_it_must_be_
         assert sent == [200] * is_sent, target
     etag = web.get("/v1/cluster", app=fast).headers["etag"]
     assert web.get("/v1/cluster", headers={"if-none-match": etag}, app=fast).status_code == 304
+    counted = {labels: counter.value for labels, counter in sidecar.http._requests.items() if counter.value}
+    assert counted == {
+        ("GET", "/v1/topics/{topic}", "200"): 3,
+        ("GET", "/v1/topics/{topic}/leader", "200"): 1,
+        ("GET", "/v1/cluster", "200"): 2,
+        ("GET", "/v1/cluster", "304"): 1,
+    }
     before = seconds_of(sidecar.http)
     assert 0 < before < perf_counter() - began
+    with pytest.raises(AssertionError, match="went on to the routes"):
+        web.ask("HEAD", "/v1/cluster", app=fast)
     is_written = False
     assert not fast.answer(b"/v1/cluster", [], Peer("http", None, is_unix=False), ANYONE, write)
     assert seconds_of(sidecar.http) == before

@@ -45,6 +45,7 @@ def pages(web: HttpApp, query: str, **sent: Any) -> list[list[str]]:
         assert answer.status_code == 200, answer.text
         document = answer.json()
         found.append([topic["name"] for topic in document["topics"]])
+        assert "=" not in (document["next_page_token"] or "")
         token = document["next_page_token"] and f"&page_token={document['next_page_token']}"
     return found
 
