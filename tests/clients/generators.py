@@ -218,7 +218,9 @@ def generate_typescript(document: Mapping[str, Any], folder: Path) -> TypeScript
     (folder / "node_modules").symlink_to(packages)
     for path in (_HERE / "typescript_client").iterdir():
         shutil.copy(path, folder)
-    schema: list[str | Path] = ["-o", "schema.d.ts", _write(document, folder)]
+    # By default a member with a default value would be required, in what is sent, too.
+    options = ("--default-non-nullable", "false", "-o", "schema.d.ts")
+    schema: list[str | Path] = [*options, _write(document, folder)]
     _refuse_warnings(ran([node, packages / ".bin" / "openapi-typescript", *schema], folder))
     return TypeScriptClient(folder, node, packages)
 
