@@ -111,7 +111,7 @@ class Call(NamedTuple):
                 place = places.setdefault(parameter["in"], {})
                 place[parameter["name"]] = self.arguments[parameter["name"]]
         content = operation["responses"][str(self.status)].get("content", {})
-        media_type, answer = next(iter(content.items()), (None, {"schema": {}}))
+        media_type = next(iter(content), None)
         body = (
             {}
             if self.body is None
@@ -125,7 +125,7 @@ class Call(NamedTuple):
             "places": places,
             **body,
             "answer": None if media_type is None else "json" if media_type.endswith("json") else "text",
-            "model": answer["schema"].get("$ref", "").rpartition("/")[2],
+            "model": content[media_type]["schema"].get("$ref", "").rpartition("/")[2] if content else "",
         }
 
 
