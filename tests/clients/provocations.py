@@ -1,14 +1,15 @@
 """Brings a sidecar to each answer that its OpenAPI document lists, for clients that can't send a bad request.
 
     with Provoked(folder) as provoked:
-        provoked.url("usual", "415")        # a base URL: what is sent there arrives with a Content-Encoding
+        f"{provoked.url}/usual/415"        # a base URL: what is sent there arrives with a Content-Encoding
 
 A generated client sends only what the document allows. Between it and the sidecars is a proxy, whose path
 names a sidecar and a change to make. The answers are the sidecars' own. `calls` lists what to ask.
 
     usual            brokers, topics, a spool
     alone            no brokers
-    full             no brokers, and one waiting request and one byte of body are the most that it holds
+    full             no brokers, and one waiting request and one byte of body are the most that it holds; the
+                     disk of its spool hangs when dead letters are read
     unacknowledged   acks=0
     ending           shuts down, as long as a record of its own is not acknowledged
 """
@@ -342,7 +343,7 @@ _TOPIC_OF_STATUS: Final = {404: "missing", 500: FAILS, 504: LATE, 207: HALF}
 _OTHERS: Final = {"broker_id": 999, "cluster_id": "another", "pubsub": "another"}
 #: Those that a change of the proxy provokes.
 _CHANGED: Final = frozenset({304, 400, 401, 403, 406, 408, 413, 415, 421, 422})
-#: A new one is refused by a sidecar that shuts down, while others of its 503 come from a missing broker.
+#: Operations whose 503 is that of a sidecar that shuts down; others' is that of missing brokers.
 _ENDING: Final = (
     "lookUpLeaders",
     "produceStream",
