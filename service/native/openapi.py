@@ -122,6 +122,7 @@ def finished(
     for schema in schemas.values():
         _drop_titles(schema)
     for method, path, operation in _operations(document):
+        _drop_unnamed_422(operation)
         _add_guards(operation, _OF_GUARDS if method == "get" else _OF_GUARDS | _OF_GUARDS_WITH_BODY)
         if path in open_paths:
             del operation["responses"]["401"]
@@ -147,6 +148,14 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             yield method, path, operation
+
+
+def _drop_unnamed_422(operation: dict[str, Any]) -> None:
+    """Drops the 422 that FastAPI adds to a route with any parameter, if the route does not name it itself."""
+    for content in operation["responses"].get("422", {}).get("content", {}).values():
+        if content["schema"].get("$ref") == _SCHEMAS + "HTTPValidationError":
+            del operation["responses"]["422"]
+            return
 
 
 def _add_guards(operation: dict[str, Any], answers: dict[str, str]) -> None:

@@ -306,60 +306,72 @@ BODIES: Final[Mapping[tuple[str, str], object]] = {
     },
 }
 
-_FIRST_PARTITION: Final = {
-    "topic": "$response.body#/name",
-    "partition": "$response.body#/partitions/0/partition",
+_BODY: Final = "$response.body#"
+_FIRST_PARTITION: Final = {"topic": f"{_BODY}/name", "partition": f"{_BODY}/partitions/0/partition"}
+_FIRST_RECORD: Final = {"topic": f"{_BODY}/topic", "partition": f"{_BODY}/results/0/partition"}
+_OF_RECORD: Final = {
+    "leader": ("lookUpLeader", _FIRST_RECORD),
+    "offsets": ("getOffsets", _FIRST_RECORD),
 }
+
+
+def _v3(of: str, *names: str) -> dict[str, str]:
+    """The parameters of these names, from the members of an object of REST Proxy v3."""
+    members = {"topic": "topic_name"}
+    return {name: f"{_BODY}{of}/{members.get(name, name)}" for name in ("cluster_id", *names)}
+
+
+_IN_DATA: Final = "/data/0"
+_OF_PARTITION_V3: Final = ("topic", "partition_id")
 
 #: Which operations an answer leads to: by operation and status, the target with its parameters.
 LINKS: Final[Mapping[str, Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]]]] = {
-    "getCluster": {"200": {"broker": ("getBroker", {"broker_id": "$response.body#/brokers/0/id"})}},
+    "getCluster": {"200": {"broker": ("getBroker", {"broker_id": f"{_BODY}/brokers/0/id"})}},
     "listTopics": {
         "200": {
-            "topic": ("getTopic", {"topic": "$response.body#/topics/0/name"}),
-            "records": ("produceRecords", {"topic": "$response.body#/topics/0/name"}),
+            "next": ("listTopics", {"page_token": f"{_BODY}/next_page_token"}),
+            "topic": ("getTopic", {"topic": f"{_BODY}/topics/0/name"}),
+            "records": ("produceRecords", {"topic": f"{_BODY}/topics/0/name"}),
         }
     },
     "getTopic": {
         "200": {
             "partition": ("getPartition", _FIRST_PARTITION),
             "leader": ("lookUpLeader", _FIRST_PARTITION),
+            "offsets": ("getOffsets", _FIRST_PARTITION),
         }
     },
-    "lookUpLeader": {"200": {"broker": ("getBroker", {"broker_id": "$response.body#/leader/id"})}},
-    "produceRecords": {
+    "lookUpLeader": {"200": {"broker": ("getBroker", {"broker_id": f"{_BODY}/leader/id"})}},
+    "produceRecords": {"200": _OF_RECORD},
+    "produceBytes": {"200": _OF_RECORD},
+    "refreshMetadata": {"200": {"cluster": ("getCluster", {"min_version": f"{_BODY}/version"})}},
+    "getSnapshot": {"200": {"changes": ("pollChanges", {"last_event_id": f"{_BODY}/version"})}},
+    "pollChanges": {"200": {"changes": ("pollChanges", {"last_event_id": f"{_BODY}/version"})}},
+    "listClustersV3": {"200": {"cluster": ("getClusterV3", _v3(_IN_DATA))}},
+    "getClusterV3": {"200": {"brokers": ("listBrokersV3", _v3("")), "topics": ("listTopicsV3", _v3(""))}},
+    "listBrokersV3": {"200": {"broker": ("getBrokerV3", _v3(_IN_DATA, "broker_id"))}},
+    "listTopicsV3": {"200": {"topic": ("getTopicV3", _v3(_IN_DATA, "topic"))}},
+    "getTopicV3": {
         "200": {
-            "leader": (
-                "lookUpLeader",
-                {
-                    "topic": "$response.body#/topic",
-                    "partition": "$response.body#/results/0/partition",
-                },
-            )
+            "partitions": ("listPartitionsV3", _v3("", "topic")),
+            "records": ("produceRecordsV3", _v3("", "topic")),
         }
     },
-    "refreshMetadata": {"200": {"cluster": ("getCluster", {"min_version": "$response.body#/version"})}},
-    "getSnapshot": {
-        "200": {"changes": ("pollChanges", {"last_event_id": "$response.body#/version"})},
-    },
-    "pollChanges": {
-        "200": {"changes": ("pollChanges", {"last_event_id": "$response.body#/version"})},
-    },
-    "listClustersV3": {
-        "200": {"cluster": ("getClusterV3", {"cluster_id": "$response.body#/data/0/cluster_id"})}
-    },
-    "listTopicsV3": {
+    "listPartitionsV3": {
         "200": {
-            "topic": (
-                "getTopicV3",
-                {
-                    "cluster_id": "$response.body#/data/0/cluster_id",
-                    "topic": "$response.body#/data/0/topic_name",
-                },
-            )
+            "partition": ("getPartitionV3", _v3(_IN_DATA, *_OF_PARTITION_V3)),
+            "replicas": ("listReplicasV3", _v3(_IN_DATA, *_OF_PARTITION_V3)),
         }
     },
-    "listTopicsV2": {"200": {"topic": ("getTopicV2", {"topic": "$response.body#/0"})}},
+    "listReplicasV3": {"200": {"replica": ("getReplicaV3", _v3(_IN_DATA, *_OF_PARTITION_V3, "broker_id"))}},
+    "produceRecordsV3": {"200": {"partition": ("getPartitionV3", _v3("", *_OF_PARTITION_V3))}},
+    "listTopicsV2": {"200": {"topic": ("getTopicV2", {"topic": f"{_BODY}/0"})}},
+    "getTopicV2": {
+        "200": {
+            "partition": ("getPartitionV2", _FIRST_PARTITION),
+            "offsets": ("getOffsetsV2", _FIRST_PARTITION),
+        }
+    },
 }
 
 _MISSING: Final[dict[str, Any]] = {

@@ -219,7 +219,7 @@ def records_router(endpoint: ProduceEndpoint) -> APIRouter:
         response_model=SpooledAnswer,
         response_description="The records are on the sidecar's disk.",
         responses={
-            **problems(*_PROBLEMS),
+            **problems(*(status for status in _PROBLEMS if status != 500)),  # no broker is asked
             202: {"headers": with_headers("Pilotfish-Replayed")},
         },
         openapi_extra=_operation([*_TIMES, *_WHOLE], JSON, schema=PRODUCE_BODY, example=PRODUCE_EXAMPLE),

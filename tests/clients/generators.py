@@ -18,7 +18,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pipeline.jars.connector_jars import WantedJars, ensure_jars
 from tests.support import npm_packages
@@ -50,6 +50,13 @@ _JAVA_NEEDS: Final = WantedJars(
 _COMPLAINT: Final = re.compile(r"\b(WARN|ERROR|Warning|Error)\b")
 #: Jackson's own deprecations, and a wrapper of two simple types without an id for serialization.
 _LINT: Final = "-Xlint:all,-deprecation,-serial"
+
+
+class Client(Protocol):
+    """A generated client with a driver."""
+
+    def call(self, calls: Sequence[Mapping[str, Any]], token: str) -> list[dict[str, Any]]:
+        """Makes these calls (`Call.written_out`); for each the answer's status, type and body."""
 
 
 class GeneratorMissingError(RuntimeError):
@@ -89,6 +96,19 @@ def _write(document: Mapping[str, Any], folder: Path) -> Path:
     path = folder / "openapi.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
+
+
+def _answers(
+    command: Sequence[object],
+    folder: Path,
+    calls: Sequence[Mapping[str, Any]],
+    token: str,
+    **environment: str,
+) -> list[dict[str, Any]]:
+    """What a driver prints: for each call the status, the type of the parsed body if any, and that body."""
+    sent = json.dumps({"token": token, "calls": calls})
+    answers: list[dict[str, Any]] = json.loads(ran(command, folder, sent, **environment))
+    return answers
 
 
 # -- Python --------------------------------------------------------------------------------------------------
@@ -144,12 +164,8 @@ class PythonClient:
         ran([self.programs / "python", "use_client.py", url, token], self.folder)
 
     def call(self, calls: Sequence[Mapping[str, Any]], token: str) -> list[dict[str, Any]]:
-        sent = json.dumps({"token": token, "calls": calls})
         driver = [self.programs / "python", _HERE / "python_driver.py"]
-        answers: list[dict[str, Any]] = json.loads(
-            ran(driver, self.folder, sent, PYTHONPATH=str(self.folder))
-        )
-        return answers
+        return _answers(driver, self.folder, calls, token, PYTHONPATH=str(self.folder))
 
 
 def generate_python(document: Mapping[str, Any], folder: Path) -> PythonClient:
@@ -165,18 +181,60 @@ def generate_python(document: Mapping[str, Any], folder: Path) -> PythonClient:
 # -- TypeScript ----------------------------------------------------------------------------------------------
 
 
-def check_typescript(document: Mapping[str, Any], folder: Path, url: str, token: str) -> None:
-    """openapi-typescript, `tsc --strict`, and use_client.ts with openapi-fetch. Raises NodeMissingError."""
+@dataclass(frozen=True, slots=True)
+class TypeScriptClient:
+    """The generated types, and the packages that they need."""
+
+    folder: Path
+    node: Path
+    packages: Path
+
+    def use(self, url: str, token: str) -> None:
+        """`tsc --strict`, and use_client.ts with openapi-fetch."""
+        self._compile()
+        ran([self.node, "out/use_client.js", url, token], self.folder)
+
+    def call(self, calls: Sequence[Mapping[str, Any]], token: str) -> list[dict[str, Any]]:
+        """Each call is written out in TypeScript, so that the compiler checks it too."""
+        lines = [f"  () => {_in_typescript(one)}," for one in calls]
+        listed = "\n".join(["const calls: (() => Promise<Answer>)[] = [", *lines, "];", ""])
+        driver = (_HERE / "typescript_client" / "typescript_driver.ts").read_text(encoding="utf-8")
+        (self.folder / "typescript_driver.ts").write_text(driver.replace(_NO_CALLS, listed), encoding="utf-8")
+        self._compile()
+        return _answers([self.node, "out/typescript_driver.js"], self.folder, calls, token)
+
+    def _compile(self) -> None:
+        ran([self.node, self.packages / ".bin" / "tsc", "--project", self.folder], self.folder)
+
+
+#: The line of the driver that is replaced.
+_NO_CALLS: Final = "const calls: (() => Promise<Answer>)[] = [];\n"
+
+
+def generate_typescript(document: Mapping[str, Any], folder: Path) -> TypeScriptClient:
+    """By openapi-typescript. Raises NodeMissingError, or ClientError for a warning."""
     node = npm_packages.find_node()
     packages = npm_packages.install(_HERE / "typescript_client") / "node_modules"
     (folder / "node_modules").symlink_to(packages)
-    for name in ("package.json", "tsconfig.json", "use_client.ts"):
-        shutil.copy(_HERE / "typescript_client" / name, folder)
-    programs = packages / ".bin"
-    schema: list[str | Path] = ["-o", "schema.d.ts", _write(document, folder)]
-    _refuse_warnings(ran([node, programs / "openapi-typescript", *schema], folder))
-    ran([node, programs / "tsc", "--project", folder], folder)
-    ran([node, folder / "out" / "use_client.js", url, token], folder)
+    for path in (_HERE / "typescript_client").iterdir():
+        shutil.copy(path, folder)
+    # By default a member with a default value would be required, in what is sent, too.
+    options = ("--default-non-nullable", "false", "-o", "schema.d.ts")
+    schema: list[str | Path] = [*options, _write(document, folder)]
+    _refuse_warnings(ran([node, packages / ".bin" / "openapi-typescript", *schema], folder))
+    return TypeScriptClient(folder, node, packages)
+
+
+def _in_typescript(one: Mapping[str, Any]) -> str:
+    options = [f"baseUrl: {json.dumps(one['base'])}", f"params: {json.dumps(one['places'])}"]
+    if "body" in one:
+        options.append(f"body: {json.dumps(one['body'])}")
+        options.append(f"headers: {json.dumps({'content-type': one['media_type']})}")
+        if isinstance(one["body"], str):
+            options.append("bodySerializer: (body) => body")
+    if one["answer"] == "text":
+        options.append('parseAs: "text"')
+    return f"client.{one['method']}({json.dumps(one['path'])}, {{ {', '.join(options)} }})"
 
 
 # -- Java and Go, by OpenAPI Generator -----------------------------------------------------------------------
@@ -197,40 +255,85 @@ def _generate(language: str, document: Mapping[str, Any], folder: Path, *more: s
     _refuse_warnings(ran([*java, *what], folder))
 
 
-def check_java(document: Mapping[str, Any], folder: Path, url: str, token: str) -> None:
-    """javac with all warnings as errors, and UseClient.java. Raises JavaMissingError, JarsMissingError."""
+@dataclass(frozen=True, slots=True)
+class JavaClient:
+    """The generated sources, and the jars that they need."""
+
+    folder: Path
+    java: Path
+    jars: Sequence[Path]
+
+    def use(self, url: str, token: str) -> None:
+        """javac with all warnings as errors, and UseClient.java."""
+        self._compile()
+        ran([*self._java(), "UseClient", url, token], self.folder)
+
+    def call(self, calls: Sequence[Mapping[str, Any]], token: str) -> list[dict[str, Any]]:
+        self._compile()
+        return _answers([*self._java(), "JavaDriver"], self.folder, calls, token)
+
+    def _java(self) -> list[str | Path]:
+        return [
+            self.java,
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            os.pathsep.join([*map(str, self.jars), "classes"]),
+        ]
+
+    def _compile(self) -> None:
+        if (self.folder / "classes").exists():
+            return
+        sources = [*(self.folder / "src" / "main").rglob("*.java"), *_HERE.glob("*.java")]
+        javac: list[str | Path] = [
+            self.java.with_name("javac"),
+            _LINT,
+            "-Werror",
+            "-proc:none",
+            "-parameters",
+        ]
+        places: list[str | Path] = ["-cp", os.pathsep.join(map(str, self.jars)), "-d", "classes"]
+        ran([*javac, *places, *sources], self.folder)
+
+
+def generate_java(document: Mapping[str, Any], folder: Path) -> JavaClient:
+    """By OpenAPI Generator. Raises JavaMissingError, JarsMissingError, or ClientError for a warning."""
     java = find_java().path
     require_compiler(java)
     jars = ensure_jars(_JAVA_NEEDS, _CACHE / "java-client")
     names = f"invokerPackage={PACKAGE},apiPackage={PACKAGE}.api,modelPackage={PACKAGE}.model"
     more = ("--library", "native", f"--additional-properties={names},openApiNullable=false")
     _generate("java", document, folder, *more)
-    sources: list[str | Path] = [*(folder / "src" / "main").rglob("*.java"), _HERE / "UseClient.java"]
-    classes, jar_path = folder / "classes", os.pathsep.join(map(str, jars))
-    javac: list[str | Path] = [
-        java.with_name("javac"),
-        _LINT,
-        "-Werror",
-        "-proc:none",
-        "-cp",
-        jar_path,
-        "-d",
-        classes,
-    ]
-    ran([*javac, *sources], folder)
-    ran([java, "-cp", f"{jar_path}{os.pathsep}{classes}", "UseClient", url, token], folder)
+    return JavaClient(folder, java, jars)
 
 
-def check_go(document: Mapping[str, Any], folder: Path, url: str, token: str) -> None:
-    """`go vet`, and use_client.go. Raises GeneratorMissingError."""
+@dataclass(frozen=True, slots=True)
+class GoClient:
+    """The generated module, with the two programs that use it."""
+
+    folder: Path
+    go: str
+
+    def use(self, url: str, token: str) -> None:
+        """`go vet`, and use_client.go."""
+        ran([self.go, "vet", "./..."], self.folder, **_OFFLINE)
+        ran([self.go, "run", "./use_client", url, token], self.folder, **_OFFLINE)
+
+    def call(self, calls: Sequence[Mapping[str, Any]], token: str) -> list[dict[str, Any]]:
+        return _answers([self.go, "run", "./go_driver"], self.folder, calls, token, **_OFFLINE)
+
+
+_OFFLINE: Final = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
+
+
+def generate_go(document: Mapping[str, Any], folder: Path) -> GoClient:
+    """By OpenAPI Generator. Raises GeneratorMissingError, or ClientError for a warning."""
     go = shutil.which("go")
     if go is None:
         raise GeneratorMissingError("Go is not on PATH: https://go.dev/dl, or `apt-get install golang`")
     _generate("go", document, folder, f"--additional-properties=packageName={PACKAGE},withGoMod=false")
     shutil.rmtree(folder / "test", ignore_errors=True)  # its tests need a package that is not here
     (folder / "go.mod").write_text(f"module {PACKAGE}\n\ngo 1.21\n")
-    (folder / "use").mkdir()
-    shutil.copy(_HERE / "use_client.go", folder / "use")
-    offline = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
-    ran([go, "vet", ".", "./use"], folder, **offline)
-    ran([go, "run", "./use", url, token], folder, **offline)
+    for program in _HERE.glob("*.go"):
+        (folder / program.stem).mkdir()
+        shutil.copy(program, folder / program.stem)
+    return GoClient(folder, go)

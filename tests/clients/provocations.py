@@ -1,28 +1,35 @@
 """Brings a sidecar to each answer that its OpenAPI document lists, for clients that can't send a bad request.
 
     with Provoked(folder) as provoked:
-        provoked.url("usual", "415")        # a base URL: what is sent there arrives with a Content-Encoding
+        f"{provoked.url}/usual/415"        # a base URL: what is sent there arrives with a Content-Encoding
 
 A generated client sends only what the document allows. Between it and the sidecars is a proxy, whose path
 names a sidecar and a change to make. The answers are the sidecars' own. `calls` lists what to ask.
 
     usual            brokers, topics, a spool
     alone            no brokers
-    full             no brokers, and one waiting request and one byte of body are the most that it holds
+    full             no brokers, and one waiting request and one byte of body are the most that it holds; the
+                     disk of its spool hangs when dead letters are read
     unacknowledged   acks=0
+    ending           shuts down, as long as a record of its own is not acknowledged
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import threading
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from client_core import Errors
+from client_core.protocol.api_keys import ApiKey
 from client_core.testing.free_ports import free_ports
 from service.process.embedded import EmbeddedCluster
+from service.spool.entry import SALT_BYTES
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
 from tests.support.waiting import patient, wait_until
@@ -33,8 +40,9 @@ if TYPE_CHECKING:
 
 #: The topic of the document's examples.
 TOPIC: Final = "orders"
-#: Topics whose records fail: for good, after the brokers stored them, one of two, and by Kafka's ACL.
-FAILS, LATE, HALF, INVALID = "failing", "late", "half", "invalid"
+#: Topics whose records fail: for good, after the brokers stored them, one of two, by the brokers, and again
+#: and again. The leaders of the first refuse to give offsets, too.
+FAILS, LATE, HALF, INVALID, STUCK = "failing", "late", "half", "invalid", "stuck"
 _FOR_EVER: Final = 1_000_000_000
 _KAFKA: Final = {
     "request.timeout.ms": "700",
@@ -44,7 +52,9 @@ _KAFKA: Final = {
     "linger.ms": "0",
 }
 _FLAGS: Final = ("--unknown-topic-wait-ms", "50", "--log-level", "warning", "--dapr-pubsub-names", "pubsub")
-_LIMITS: Final = {"unknown_topics_per_second": 100_000}
+_MOST_RECORDS: Final = 10
+_LIMITS: Final = {"unknown_topics_per_second": 100_000, "max_records_per_request": _MOST_RECORDS}
+_AN_HOUR_MS: Final = 3_600_000
 _ELSEWHERE: Final = "https://elsewhere.example"
 
 _ORIGIN: Final = ("origin", _ELSEWHERE)
@@ -75,12 +85,49 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class Call(NamedTuple):
-    """One request of a generated client, and the status of its answer."""
+    """One request of a generated client, and the status of its answer. `body`: None if it has none."""
 
     operation: str
     status: int
     base: str
     arguments: dict[str, Any]
+    body: Any
+
+    def written_out(self, document: Mapping[str, Any], url: str) -> dict[str, Any]:
+        """The call as JSON for a driver in any language. `url`: of Provoked.
+
+        {"operation", "method", "path", "base", "places": {"path": {…}, "query": {…}, "header": {…}},
+         "body", "media_type",   if it has a body
+         "answer": "json", "text" or null, "model": the schema of the answer, if it has a name}
+        """
+        path, method, operation = next(
+            (path, method, operation)
+            for path, operations in document["paths"].items()
+            for method, operation in operations.items()
+            if operation["operationId"] == self.operation
+        )
+        places: dict[str, dict[str, Any]] = {}
+        for parameter in operation.get("parameters", ()):
+            if parameter["name"] in self.arguments:
+                place = places.setdefault(parameter["in"], {})
+                place[parameter["name"]] = self.arguments[parameter["name"]]
+        content = operation["responses"][str(self.status)].get("content", {})
+        media_type = next(iter(content), None)
+        body = (
+            {}
+            if self.body is None
+            else {"body": self.body, "media_type": next(iter(operation["requestBody"]["content"]))}
+        )
+        return {
+            "operation": self.operation,
+            "method": method.upper(),
+            "path": path,
+            "base": f"{url}/{self.base}",
+            "places": places,
+            **body,
+            "answer": None if media_type is None else "json" if media_type.endswith("json") else "text",
+            "model": content[media_type]["schema"].get("$ref", "").rpartition("/")[2] if content else "",
+        }
 
 
 class Provoked:
@@ -93,7 +140,7 @@ class Provoked:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             cluster = stack.enter_context(EmbeddedCluster(topics=(TOPIC,)))
-            for topic in (FAILS, LATE, HALF, INVALID):
+            for topic in (FAILS, LATE, HALF, INVALID, STUCK):
                 cluster.kafka.create_topic(topic, partitions=2)
             kafka = cluster.kafka
             kafka.fail_next_produces(Errors.UNKNOWN_SERVER_ERROR, topic=FAILS, times=_FOR_EVER)
@@ -102,6 +149,8 @@ class Provoked:
             )
             kafka.fail_next_produces(Errors.UNKNOWN_SERVER_ERROR, topic=HALF, partition=0, times=_FOR_EVER)
             kafka.fail_next_produces(Errors.INVALID_RECORD, topic=INVALID, times=_FOR_EVER)
+            kafka.fail_next_produces(Errors.NOT_ENOUGH_REPLICAS, topic=STUCK, times=_FOR_EVER)
+            kafka.change_next(ApiKey.LIST_OFFSETS, _refused, times=_FOR_EVER)
             (nobody,) = free_ports(1)
             self._sidecars = {
                 "usual": self._sidecar("usual", cluster.bootstrap_servers, spool=True),
@@ -110,15 +159,26 @@ class Provoked:
                     "full",
                     f"127.0.0.1:{nobody}",
                     flags=("--max-waiting-requests", "1", "--max-waiting-bytes", "1", "--max-watchers", "0"),
+                    spool=True,
                 ),
                 "unacknowledged": self._sidecar(
                     "unacknowledged",
                     cluster.bootstrap_servers,
                     kafka={"acks": "0", "enable.idempotence": "false"},
                 ),
+                "ending": self._sidecar(
+                    "ending",
+                    cluster.bootstrap_servers,
+                    kafka={"delivery.timeout.ms": str(_AN_HOUR_MS)},
+                    flags=("--drain-timeout-ms", str(_AN_HOUR_MS)),
+                ),
             }
             for sidecar in self._sidecars.values():
                 stack.enter_context(sidecar)
+            # A partition that is missing is refused by the spool only once the topic is known.
+            self._sidecars["usual"].api.get(f"/v1/topics/{TOPIC}").raise_for_status()
+            self._hang_the_spool()
+            self._end()
             stack.enter_context(self._occupied())
             ports = {name: sidecar.api_port for name, sidecar in self._sidecars.items()}
             self._proxy = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(ports))
@@ -173,6 +233,20 @@ class Provoked:
             headers=self._tokens.of("all"),
         )
 
+    def _hang_the_spool(self) -> None:
+        """Requeues of the full sidecar wait from now on: a file of dead letters can't be read to its end."""
+        salt = "0" * 2 * SALT_BYTES
+        os.mkfifo(self._folder / "full" / "spool" / "aside" / f"{1:020d}-{salt}.records")
+        requeue = partial(self._sidecars["full"].api.post, "/v1/spool/requeue", params={"max_block_ms": 0})
+        wait_until(lambda: requeue().status_code == 429, what="a requeue that is one too many")
+
+    def _end(self) -> None:
+        """The ending sidecar does not end: it has accepted a record that is never acknowledged."""
+        ending = self._sidecars["ending"]
+        assert ending.produce(STUCK, [{"value": "a"}], timeout_ms=200).status_code == 504
+        ending.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: ending.api.get("/v1/status").json()["draining"], what="a sidecar that shuts down")
+
     @contextlib.contextmanager
     def _occupied(self) -> Iterator[None]:
         """One look-up waits at the full sidecar as long as this lasts."""
@@ -193,6 +267,19 @@ class Provoked:
             yield
 
 
+def _refused(response: Any) -> Any:
+    """ListOffsets of the leaders of FAILS are errors."""
+    error = Errors.UNKNOWN_SERVER_ERROR.code
+    return response._replace(
+        topics=tuple(
+            topic._replace(partitions=tuple(one._replace(error_code=error) for one in topic.partitions))
+            if topic.name == FAILS
+            else topic
+            for topic in response.topics
+        )
+    )
+
+
 def _handler_of(ports: Mapping[str, int]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         """Passes one request on, changed, and its answer back, unchanged; then closes."""
@@ -209,7 +296,7 @@ def _handler_of(ports: Mapping[str, int]) -> type[BaseHTTPRequestHandler]:
 
         def _pass_on(self) -> None:
             _, name, change, path = self.path.split("/", 3)
-            body = self._body()
+            body = self._body() * (_MOST_RECORDS + 1 if change == "many" else 1)
             added = _ADDED.get(change, ())
             replaced = {*_DROPPED, *(header for header, _ in added)}
             replaced |= {"host"} if change != "421" else set()
@@ -256,42 +343,40 @@ _TOPIC_OF_STATUS: Final = {404: "missing", 500: FAILS, 504: LATE, 207: HALF}
 _OTHERS: Final = {"broker_id": 999, "cluster_id": "another", "pubsub": "another"}
 #: Those that a change of the proxy provokes.
 _CHANGED: Final = frozenset({304, 400, 401, 403, 406, 408, 413, 415, 421, 422})
-_SHUTDOWN: Final = "a sidecar that shuts down"
-_PUBLISH: Final = ("Event", "EventByPut", "Events", "EventsByPut", "EventsAlpha", "EventsAlphaByPut")
-#: Answers that nothing here provokes: what would have to happen for them.
-UNPROVOKED: Final[Mapping[tuple[str, int], str]] = {
-    ("lookUpLeaders", 503): "a body for which there is not enough memory",
-    ("getOffsets", 500): "a leader that refuses",
-    ("getOffsetsV2", 500): "a leader that refuses",
-    **{("produceToTopics", status): "another topic in the body" for status in (207, 404, 500, 504)},
-    ("produceRecordsV3", 413): "more records than one body may have",
-    ("produceStream", 503): _SHUTDOWN,
-    ("putDaprLabel", 503): _SHUTDOWN,
-    **{(f"publishDapr{each}", 503): _SHUTDOWN for each in _PUBLISH},
+#: Operations whose 503 is that of a sidecar that shuts down; others' is that of missing brokers.
+_ENDING: Final = (
+    "lookUpLeaders",
+    "produceStream",
+    "putDaprLabel",
+    "publishDapr",
+    "requeueRecords",
+    "spoolRecords",
+)
+#: The body in place of the example.
+_BODIES: Final[Mapping[tuple[str, int], Any]] = {
+    ("produceRecords", 207): {"records": [{"value": 1, "partition": 0}, {"value": 2, "partition": 1}]},
+    ("spoolRecords", 404): {"records": [{"value": 1, "partition": 999}]},
     **{
-        (f"publishDapr{each}", 422): "every failed entry is a 500 with failedEntries" for each in _PUBLISH[2:]
+        ("produceToTopics", status): {"records": [{"topic": topic, "value": 1, "partition": 0}]}
+        for status, topic in _TOPIC_OF_STATUS.items()
     },
-    ("requeueRecords", 429): "several requeues at once, which take microseconds",
-    ("requeueRecords", 503): "a disk that fails in a requeue",
-    ("spoolRecords", 404): "a partition that the topic lacks: the topic itself need not exist",
-    ("spoolRecords", 500): "a disk that fails",
-    ("spoolRecords", 503): "a spool that is full",
-    ("spoolRecords", 504): "a disk that is slow",
+    ("produceToTopics", 207): {
+        "records": [{"topic": HALF, "value": number, "partition": number} for number in (0, 1)]
+    },
 }
 
 
 def calls(document: Mapping[str, Any], cluster_id: str) -> list[Call]:
-    """A call for each status of each operation, without those that are UNPROVOKED."""
+    """A call for each status of each operation."""
     return [
-        _call(operation, status, cluster_id)
+        _call(document, operation, status, cluster_id)
         for operations in document["paths"].values()
         for operation in operations.values()
         for status in map(int, operation["responses"])
-        if (operation["operationId"], status) not in UNPROVOKED
     ]
 
 
-def _call(operation: Mapping[str, Any], status: int, cluster_id: str) -> Call:
+def _call(document: Mapping[str, Any], operation: Mapping[str, Any], status: int, cluster_id: str) -> Call:
     name = operation["operationId"]
     arguments: dict[str, Any] = {
         parameter["name"]: _argument(parameter, cluster_id)
@@ -305,7 +390,7 @@ def _call(operation: Mapping[str, Any], status: int, cluster_id: str) -> Call:
     others = {key: value for key, value in _OTHERS.items() if key in arguments}
     if status == 404 and others:
         arguments |= others
-    elif status in _TOPIC_OF_STATUS and "topic" in arguments:
+    elif status in _TOPIC_OF_STATUS and "topic" in arguments and name != "spoolRecords":
         arguments["topic"] = _TOPIC_OF_STATUS[status]
     elif status == 422 and "pubsub" in arguments:
         arguments["topic"], change = INVALID, "as-it-is"
@@ -315,15 +400,34 @@ def _call(operation: Mapping[str, Any], status: int, cluster_id: str) -> Call:
         sidecar = "unacknowledged"
     if status == 204 and name.startswith("produceTo"):
         arguments["async"] = True
+    if status == 413 and name == "produceRecordsV3":  # a longer body is a stream, which has any length
+        change = "many"
+    if status == 503 and name.startswith(_ENDING):
+        sidecar = "ending"
     if name == "watchChanges":
         change = "cut" if status == 200 else "as-json" if status == 412 else change
     if name == "requeueRecords" and status == 504:
         arguments["max_block_ms"] = 0
+    if name == "spoolRecords" and status == 504:
+        arguments["timeout_ms"] = 0
     if name == "checkDaprHealth" and status == 500:
         arguments["appid"] = "another"
     if name == "checkDaprOutboundHealth" and status == 500:
         sidecar = "alone"
-    return Call(name, status, f"{sidecar}/{change}", arguments)
+    return Call(name, status, f"{sidecar}/{change}", arguments, _body(document, operation, status))
+
+
+def _body(document: Mapping[str, Any], operation: Mapping[str, Any], status: int) -> Any:
+    """The example of the operation's body, or what leads to this status."""
+    if "requestBody" not in operation:
+        return None
+    schema = next(iter(operation["requestBody"]["content"].values()))["schema"]
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    example = _BODIES.get((operation["operationId"], status), schema["example"])
+    if status == 207 and operation["operationId"] == "publishCloudEvents":  # enough for both partitions
+        example = [{**example[0], "id": key, "partitionkey": key} for key in "abcdefgh"]
+    return example
 
 
 def _argument(parameter: Mapping[str, Any], cluster_id: str) -> Any:

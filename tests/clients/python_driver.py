@@ -67,7 +67,10 @@ def main() -> None:
         hints = typing.get_type_hints(function)
         names = {name.rstrip("_"): name for name in inspect.signature(function).parameters}
         arguments = {}
-        for name, value in one["arguments"].items():
+        asked_for = {name: value for place in one["places"].values() for name, value in place.items()}
+        if "body" in one:
+            asked_for["body"] = one["body"]
+        for name, value in asked_for.items():
             parameter = names[name.replace("-", "_").lower()]
             arguments[parameter] = given(value, hints[parameter])
         with client_of(base_url=one["base"], token=asked["token"], timeout=_TIMEOUT_S) as client:
@@ -75,7 +78,7 @@ def main() -> None:
         parsed = answer.parsed
         return {
             "status": int(answer.status_code),
-            "type": type(parsed).__name__,
+            "type": None if parsed is None else type(parsed).__name__,
             "body": None if parsed is None else shown(parsed),
         }
 

@@ -28,7 +28,7 @@ from tests.fuzz.http_listener import (
     slow_callers_are_ended,
 )
 from tests.fuzz.http_prober import Prober
-from tests.fuzz.openapi_cases import TOPIC, ask, operations
+from tests.fuzz.openapi_cases import TOPIC, ask, follow_links, operations
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ def _ask(sidecar: Sidecar, endured: Endured, seed: int, until_s: float) -> None:
             return
         with endured.noting():
             endured.cases += ask(document, operation, there, examples=_CASES, seed=seed)
+    with endured.noting():
+        endured.cases += follow_links(document, there, chains=_CASES, seed=seed).total()
 
 
 def _peak_mb(sidecar: Sidecar) -> int:

@@ -1,6 +1,7 @@
 """Requests that the OpenAPI document allows, and some that it forbids, by schemathesis, for each operation.
 
     for operation in operations(): ask(document, operation, there, examples=25)
+    follow_links(document, there, chains=15, seed=1)      # one request's answer is the next one's input
 
 Each answer is checked against the document: its status and media type are listed, its body fits the schema,
 and forbidden requests are refused. Allowed requests may be refused too: a document can't say "exactly one of
@@ -10,6 +11,8 @@ these", or base64, or which partitions exist. `tests/service/native/test_openapi
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import hypothesis
@@ -31,6 +34,7 @@ LIMITS: Final = {"lookup_wait_ms": WAIT_MS, "unknown_topics_per_second": 100_000
 #: The topic that the document's examples speak of.
 TOPIC: Final = "orders"
 _PATIENCE_S: Final = 30
+_LINKS_IN_A_CHAIN: Final = 6
 
 
 class Operation(NamedTuple):
@@ -75,11 +79,7 @@ def ask(
     `there` are path parameters of existing resources: made-up names don't exist. Without a seed the requests
     are the same each time. Raises the errors of schemathesis.
     """
-    # A 503 at the end of a wait is no fault: that it is in the document is checked.
-    left_out = ["positive_data_acceptance", "not_a_server_error"]
-    if operation.path == "/v1/watch":  # asked for JSON, since the stream has no end; the document says stream
-        left_out.append("content_type_conformance")
-    not_asked: Any = CHECKS.get_by_names(left_out)
+    not_asked = _checks_left_out(operation.path)
     asked = 0
     strategy = document[operation.path][operation.method].as_strategy(generation_mode=operation.mode)
 
@@ -102,6 +102,54 @@ def ask(
 
     (try_one if seed is None else hypothesis.seed(seed)(try_one))()
     return asked
+
+
+def follow_links(document: Any, there: Mapping[str, str], *, chains: int, seed: int) -> Counter[str]:
+    """Makes at most so many chains of requests along the links; how many requests each operation got.
+
+    The checks are those of `ask`, and those of states: what was made is there, and so on.
+    """
+    asked: Counter[str] = Counter()
+    found: list[BaseException] = []
+
+    class Chain(document.as_state_machine()):  # type: ignore[misc]  # schemathesis makes it
+        def before_call(self, case: Case[Any]) -> None:
+            asked[f"{case.method} {case.path}"] += 1
+            _hurry(case)
+            case.path_parameters.update({n: there[n] for n in case.path_parameters if n in there})
+
+        def get_call_kwargs(self, case: Case[Any]) -> dict[str, Any]:
+            return {"timeout": _PATIENCE_S}
+
+        def validate_response(self, response: Response, case: Case[Any], *_: Any, **__: Any) -> None:
+            not_asked = _checks_left_out(case.path)
+            try:
+                case.validate_response(response, excluded_checks=not_asked, recorder=self.recorder)
+                assert response.status_code != 500 or _is_daprs(response), response.text
+            except (AssertionError, BaseExceptionGroup) as error:
+                found.append(error)
+
+    run = hypothesis.settings(
+        max_examples=chains,
+        stateful_step_count=_LINKS_IN_A_CHAIN,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    # Which links can be followed depends on the answers, which hypothesis takes for an error of the test.
+    with contextlib.suppress(hypothesis.errors.FlakyStrategyDefinition):
+        hypothesis.seed(seed)(Chain).run(settings=run)
+    if found:
+        raise found[0]
+    return asked
+
+
+def _checks_left_out(path: str) -> Any:
+    # A 503 at the end of a wait is no fault: that it is in the document is checked.
+    left_out = ["positive_data_acceptance", "not_a_server_error"]
+    if path == "/v1/watch":  # asked for JSON, since the stream has no end; the document says stream
+        left_out.append("content_type_conformance")
+    return CHECKS.get_by_names(left_out)
 
 
 def _is_daprs(answer: Response) -> bool:

@@ -25,8 +25,9 @@ from service.wire.schemas import check_query
 
 _METHODS: Final = ["POST", "PUT"]
 _ERRORS: Final = dapr_errors(400, 403, 404, 408, 413, 415, 422, 429, 500, 503)
+#: No 422: an event that Kafka refuses is one of the failedEntries.
 _BULK_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
-    **_ERRORS,
+    **{status: answer for status, answer in _ERRORS.items() if status != 422},
     500: {
         "model": BulkFailure | DaprError,
         "description": "Not delivered: all events, or the failedEntries.",

@@ -24,8 +24,13 @@ class ResponseV2(JSONResponse):
 
 
 NoParameters = Annotated[NoQuery, Query()]
+#: A number to those who read the document; text here, because other text is a 404 in this API.
 PartitionPath = Annotated[
-    str, Path(json_schema_extra={"pattern": "^[0-9]{1,10}$"}, description="The partition's number.")
+    str,
+    Path(
+        json_schema_extra={"type": "integer", "minimum": 0, "maximum": MAX_INT32},
+        description="The partition's number.",
+    ),
 ]
 
 

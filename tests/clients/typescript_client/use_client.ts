@@ -10,7 +10,7 @@ const path = { topic: "orders" };
 
 const produced = await client.POST("/v1/topics/{topic}/records", {
   params: { path },
-  body: { key_format: "text", value_format: "json", records: [{ key: "customer-7", value: { total: 12.5 } }] },
+  body: { records: [{ key: "customer-7", value: { total: 12.5 } }] },
 });
 assert.equal(produced.response.status, 200);
 const record = produced.data?.results[0];

@@ -12,7 +12,7 @@ import pytest
 import schemathesis
 
 from client_core.testing import FakeCluster
-from tests.fuzz.openapi_cases import FLAGS, LIMITS, TOPIC, WAIT_MS, Operation, ask, operations
+from tests.fuzz.openapi_cases import FLAGS, LIMITS, TOPIC, WAIT_MS, Operation, ask, follow_links, operations
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: How many requests an operation gets of what hypothesis makes up, besides the examples and the corners.
 _EXAMPLES: Final = 25
+#: How many chains of requests along the links.
+_CHAINS: Final = 15
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +57,11 @@ def test_an_operation_answers_as_the_document_says(
     operation: Operation, document: Any, there: dict[str, str]
 ) -> None:
     assert ask(document, operation, there, examples=_EXAMPLES) > 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_links_lead_from_answer_to_answer_as_the_document_says(
+    seed: int, document: Any, there: dict[str, str]
+) -> None:
+    asked = follow_links(document, there, chains=_CHAINS, seed=seed)
+    assert len(asked) > 1
