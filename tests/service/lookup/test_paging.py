@@ -186,7 +186,7 @@ def test_a_page_of_v3_has_the_described_shape(web: HttpApp, path: str, shape: ty
 
 
 def test_a_page_has_ten_thousand_items_at_most() -> None:
-    pages = [PageQuery(page_size=size).page("list") for size in (9_999, 10_001)]
+    pages = [PageQuery(page_size=size, page_token=None).page("list") for size in (9_999, 10_001)]
     assert [page and page.size for page in pages] == [9_999, 10_000]
 
 
