@@ -266,6 +266,14 @@ def test_metadata_is_served_while_brokers_are_away_and_its_age_says_so(web: Nati
     assert (answer.status_code, answer.headers["age"]) == (200, "3600")
 
 
+def test_a_look_up_without_a_prepared_answer_marks_its_topic_as_used(web: NativeApp) -> None:
+    web.producer.offsets = {("orders", 0): (1, 2)}
+    use = web.producer.cache.topics["orders"].use
+    use.touched = False
+    assert web.get("/v1/topics/orders/partitions/0/offsets").status_code == 200
+    assert use.touched
+
+
 def test_a_known_topic_is_served_though_all_waiting_requests_are_taken() -> None:
     web = NativeApp(max_waiting_requests=1)
     web.producer.set_topics({"orders": 3})
@@ -594,7 +602,12 @@ def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
         web.producer.clock.advance(1_000)  # beyond what is remembered as missing
         assert web.get(path, app=parked, ends=end).status_code == 404, path
         assert sidecar.http.in_progress == 0, path
+    assert {(method, status) for method, _, status in counted(sidecar.http)} == {("GET", "404")}
     assert 0 < seconds_of(sidecar.http) < perf_counter() - began
+
+
+def counted(http: HttpMetrics) -> dict[tuple[str, ...], float]:
+    return {labels: counter.value for labels, counter in http._requests.items() if counter.value}
 
 
 def seconds_of(http: HttpMetrics) -> float:
@@ -631,8 +644,7 @@ def test_a_prepared_answer_is_sent_at_once_to_who_may_read_it_unless_it_must_be_
         assert sent == [200] * is_sent, target
     etag = web.get("/v1/cluster", app=fast).headers["etag"]
     assert web.get("/v1/cluster", headers={"if-none-match": etag}, app=fast).status_code == 304
-    counted = {labels: counter.value for labels, counter in sidecar.http._requests.items() if counter.value}
-    assert counted == {
+    assert counted(sidecar.http) == {
         ("GET", "/v1/topics/{topic}", "200"): 3,
         ("GET", "/v1/topics/{topic}/leader", "200"): 1,
         ("GET", "/v1/cluster", "200"): 2,
