@@ -181,7 +181,7 @@ class FastLookups:
         query: bytes = scope["query_string"]
         path: bytes = scope.get("raw_path") or b""
         target = b"%s?%s" % (path, query) if query else path
-        found = self._find(target, scope["headers"], scope["scheme"], caller_of(scope))
+        found = self._find(target, scope["headers"], scope.get("scheme", "http"), caller_of(scope))
         if found is None:
             return self._app(scope, receive, send)
         return self._respond(send, found, started)

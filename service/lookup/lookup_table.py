@@ -277,7 +277,12 @@ class LookupTable:
 
     def find(self, target: bytes, base: bytes = b"") -> Entry | None:
         """Returns the entry for a raw path and query; None if a route must answer. Marks the topic used."""
-        now_ms = self._keep_up()
+        cache = self._producer.cache  # _keep_up, without the call: each look-up would pay for it
+        if cache is not self._cache:
+            self._take(cache)
+        now_ms = self._now_ms()
+        if now_ms >= self._until_ms:
+            self._turn(now_ms)
         entry = self._entries.get(base + target)
         if entry is None or entry.stamp is not self._stamp:
             entry = self._current(target, base, entry, now_ms)
