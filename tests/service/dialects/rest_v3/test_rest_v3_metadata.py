@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -352,3 +353,22 @@ def test_a_caller_sees_its_own_topics_only(http: HttpApp) -> None:
         answer = http.ask("GET", f"/v3/clusters/cluster/topics/{name}", app=as_reader)
         assert (answer.status_code, answer.json()["error_code"]) == (403, 40301)
     assert [kind for kind, _ in http.producer.calls] == ["listing"]
+
+
+async def test_links_begin_with_http_if_the_server_names_no_scheme(http: HttpApp) -> None:
+    """ASGI lets it leave the scheme out. Both by the route and, the second time, by the table of answers."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError("a GET has no body to read")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = b"/v3/clusters/cluster/topics/orders"
+    scope = {"type": "http", "method": "GET", "path": path.decode(), "raw_path": path, "query_string": b""}
+    for _ in range(2):
+        sent.clear()
+        await http.app({**scope, "headers": [(b"host", b"localhost")]}, receive, send)
+        links = json.loads(sent[1]["body"])["metadata"]
+        assert links["self"] == "http://localhost/v3/clusters/cluster/topics/orders"
