@@ -277,12 +277,9 @@ class LookupTable:
 
     def find(self, target: bytes, base: bytes = b"") -> Entry | None:
         """Returns the entry for a raw path and query; None if a route must answer. Marks the topic used."""
-        cache = self._producer.cache  # _keep_up, without the call: each look-up would pay for it
-        if cache is not self._cache:
-            self._take(cache)
-        now_ms = self._now_ms()
-        if now_ms >= self._until_ms:
-            self._turn(now_ms)
+        cache, now_ms = self._producer.cache, self._now_ms()
+        if cache is not self._cache or now_ms >= self._until_ms:
+            self._keep_up(cache, now_ms)
         entry = self._entries.get(base + target)
         if entry is None or entry.stamp is not self._stamp:
             entry = self._current(target, base, entry, now_ms)
@@ -333,7 +330,9 @@ class LookupTable:
 
         Marks the topics used.
         """
-        now_ms = self._keep_up()
+        cache, now_ms = self._producer.cache, self._now_ms()
+        if cache is not self._cache or now_ms >= self._until_ms:
+            self._keep_up(cache, now_ms)
         found: list[bytes] = []
         for name, number in wanted:
             leaders = self._leaders.get(name)
@@ -379,15 +378,12 @@ class LookupTable:
 
     # -- keeping current -------------------------------------------------------------------------------------
 
-    def _keep_up(self) -> int:
-        """Uses the newest snapshot, and the present second; returns the time."""
-        cache = self._producer.cache
+    def _keep_up(self, cache: MetadataCache, now_ms: int) -> None:
+        """Uses this snapshot and this second, from now on."""
         if cache is not self._cache:
             self._take(cache)
-        now_ms = self._now_ms()
         if now_ms >= self._until_ms:
             self._turn(now_ms)
-        return now_ms
 
     def _drop_leaders(self) -> None:
         self._leaders, self._leader_count = {}, 0

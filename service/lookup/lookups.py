@@ -153,7 +153,7 @@ class Lookups:
         A TimeoutError (503) if that is known from metadata above the bound on age, and brokers do not answer.
         """
         count = self._producer.cache.partition_count(topic)
-        if count is None:
+        if count is None or partition is None:  # the topic may be back by now
             return UnknownTopicOrPartitionError(f"topic {topic} no longer exists")
         age_ms = self._ages.unconfirmed_ms(topic)
         if age_ms is None:

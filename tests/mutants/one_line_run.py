@@ -53,7 +53,7 @@ _LONG_TIMEOUT_S: Final = 900
 _MOST_TESTS: Final = 600
 _ALIVE_AT_MOST: Final = 0.05
 _PYTEST: Final = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly")
-_NUMBER: Final = re.compile(r"\b[\d_]+\b")
+_NUMBER: Final = re.compile(r"\b\d[\d_]*\b")
 _QUICK: Final = "not kafka and not spark and not tools and not long"
 
 

@@ -217,7 +217,7 @@ _QUERY: Final = Change(
         ),
         Step(
             "tests/service/lookup/test_new.py",
-            _added('web.get("/v1/topics?new_filter=1")  # or params={"new_filter": 1}\n'),
+            _added('web.get("/v1/topics?new_filter=1")\n'),
             "tests/service/native/ lacks a test that asks `GET /v1/topics` with `new_filter`",
         ),
     ),

@@ -703,3 +703,8 @@ def test_a_caller_who_may_read_parts_of_paths_reads_no_other_topic(tmp_path: Pat
         "/v1/topics/orders/partitions/1",
     ):
         assert web.get(path, headers=headers).status_code == 403, path
+
+
+def test_a_topic_that_went_during_its_look_up_is_said_to_be_gone_though_it_is_back(web: NativeApp) -> None:
+    assert web.app.sidecar.lookups.missing("orders", None).message == "topic orders no longer exists"
+    assert "has no partition 9" in web.app.sidecar.lookups.missing("orders", 9).message
