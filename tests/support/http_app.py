@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 class HttpApp:
     """One app and its fake producer."""
 
-    def __init__(self, *, kafka: dict[str, str] | None = None, **settings: Any) -> None:
-        self.producer = FakeProducer()
+    def __init__(
+        self, *, kafka: dict[str, str] | None = None, producer: FakeProducer | None = None, **settings: Any
+    ) -> None:
+        self.producer = producer or FakeProducer()
         #: That of the spool, where there is one; it has the same clock.
         self.spool_producer = FakeProducer(clock=self.producer.clock)
         internal = InternalLimits(**{name: settings.pop(name) for name in LIMITS if name in settings})
@@ -96,5 +98,5 @@ class HttpApp:
 class NativeApp(HttpApp):
     """The native API alone. Most of the time of a small test would go into the routes of the dialects."""
 
-    def __init__(self, *, kafka: dict[str, str] | None = None, **settings: Any) -> None:
-        super().__init__(kafka=kafka, dialects=(), **settings)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(dialects=(), **settings)

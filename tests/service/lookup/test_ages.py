@@ -70,6 +70,7 @@ def test_an_age_decides_what_happens(age_ms: int, refreshes: int, *, is_first: b
     producer = FakeProducer(holds_refreshes=True)
     ages = ages_over(producer)
     producer.clock.advance(age_ms)
+    assert ages.waits_for("orders") is is_first
     assert (look(producer, ages), len(producer.refreshes)) == (is_first, refreshes)
 
 
@@ -147,7 +148,11 @@ def test_large_answers_are_asked_for_less_often() -> None:
     for _ in range(100_000 // 100):
         producer.clock.advance(100)
         look(producer, ages, "wide")
-    assert 10 <= len(producer.refreshes) <= 11
+    times_ms = [ticket.asked["at_ms"] for ticket in producer.refreshes]
+    first, *others = (round(b - a, -2) for a, b in pairwise(times_ms))
+    assert first in (6_000, 6_100), "five of the tokens it began with, and one is the least"
+    assert 8 <= len(others) <= 10
+    assert set(others) <= {10_000, 10_100}
 
 
 def test_the_most_topics_in_one_refresh_and_the_others_in_the_next() -> None:

@@ -25,14 +25,16 @@ from service.native.schemas import MAX_LOOKUPS
 from service.wire.asgi import Peer, respond_with
 from service.wire.strict_json import BodyError
 from tests.support.coroutine_tests import run, until
+from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import NativeApp
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from client_core import KafkaError
+    from client_core.metadata.metadata_cache import MetadataCache
     from service.observe.http_metrics import HttpMetrics
     from service.wire.asgi import HeaderPairs, Receive, Scope, Send
     from tests.support.fake_producer import FakeTicket
@@ -708,3 +710,37 @@ def test_a_caller_who_may_read_parts_of_paths_reads_no_other_topic(tmp_path: Pat
 def test_a_topic_that_went_during_its_look_up_is_said_to_be_gone_though_it_is_back(web: NativeApp) -> None:
     assert web.app.sidecar.lookups.missing("orders", None).message == "topic orders no longer exists"
     assert "has no partition 9" in web.app.sidecar.lookups.missing("orders", 9).message
+
+
+class GoingTopic(FakeProducer):
+    """The I/O thread replaces the snapshot between two reads: after `reads` more it knows no topic."""
+
+    reads = -1
+
+    @property
+    def cache(self) -> MetadataCache:
+        self.reads -= 1
+        if self.reads == 0:
+            self.set_topics({})
+        return self._snapshot
+
+    @cache.setter
+    def cache(self, snapshot: MetadataCache) -> None:
+        self._snapshot = snapshot
+
+    def request_topics(self, names: Iterable[str], **asked: Any) -> FakeTicket:
+        ticket = super().request_topics(names, **asked)
+        if ticket in self.waiting:
+            self.say_unknown(ticket)
+        return ticket
+
+
+@pytest.mark.parametrize("path", ["/v1/topics/orders", "/v1/topics/orders/partitions/0/offsets"])
+def test_a_topic_that_goes_at_any_moment_of_its_look_up_is_answered_as_gone(path: str) -> None:
+    statuses = []
+    for reads in range(1, 12):
+        web = NativeApp(producer=(producer := GoingTopic(offsets={("orders", 0): (3, 17)})))
+        producer.set_topics({"orders": 3})
+        producer.reads = reads
+        statuses.append(web.get(f"{path}").status_code)
+    assert set(statuses) == {404, 200}

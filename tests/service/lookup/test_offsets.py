@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -50,6 +50,18 @@ def test_both_apis_have_the_same_answer_which_is_not_kept(web: HttpApp) -> None:
         assert answer.headers["cache-control"] == "no-store"
         assert "etag" not in answer.headers
     assert len(asked(web)) == 2
+
+
+def test_a_waiting_request_counts_and_has_no_bytes(web: HttpApp) -> None:
+    web.producer.offsets = None
+    admission, counted = web.app.sidecar.admission, []
+
+    def ends(ticket: Any) -> None:
+        counted.append((admission.requests, admission.bytes))
+        web.producer.finish(ticket, OffsetsResult(3, 17))
+
+    assert web.ask("GET", NATIVE, ends=ends).status_code == 200
+    assert (counted, admission.requests) == ([(1, 0)], 0)
 
 
 def test_one_deadline_is_for_the_look_up_and_the_leader(web: HttpApp) -> None:
