@@ -35,7 +35,7 @@ _BEGIN_MS: Final = 1_700_000_000_000
 _NODES: Final = (0, 1, 2)
 _TOPICS: Final = {"ta": 3, "tb": 2}
 #: Brokers that fail a lot and never lie; no wait is as long as delivery.timeout.ms.
-TRUTHFUL: Final = Profile(0.15, 0.0, 0.0, 0.0, 0.15, 0.15, 0.0, 0.0, 6, 9_000)
+TRUTHFUL: Final = Profile(0.15, 0.0, 0.0, 0.0, 0.0, 0.15, 0.15, 0.0, 0.0, 0.0, 6, 9_000)
 #: Long enough for delivery.timeout.ms.
 _MOST_CALM_STEPS: Final = 3_000
 _CALM_STEP_MS: Final = 50
@@ -266,13 +266,13 @@ class Alone:
                 pass
 
     def _append(self, event: Event, acts: list[list[object]]) -> None:
-        _, topic, partition, size, seed = event
+        _, topic, partition, size, seed, key = event
         if not self._has_topics:
             acts.append(["w", topic])
             return
         self._records += 1
         self._sent_to[self._records] = topic, max(partition, 0)
-        acts.append(["a", self._records, topic, max(partition, 0), size, seed])
+        acts.append(["a", self._records, topic, max(partition, 0), size, seed, key])
 
     def _answer(self, event: Event, acts: list[list[object]]) -> None:
         _, node, error, first_only, hints, throttle_ms = event

@@ -52,6 +52,8 @@ _TOPIC_ERRORS: Final = {
     for error in (
         Errors.LEADER_NOT_AVAILABLE,
         Errors.TOPIC_AUTHORIZATION_FAILED,
+        Errors.INVALID_TOPIC_EXCEPTION,
+        Errors.UNKNOWN_SERVER_ERROR,
     )
 }
 
@@ -70,7 +72,11 @@ class SentBatch(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request as it is on the wire; `batches` of a Produce, `topics` of a Metadata request."""
+    """A request as it is on the wire; `batches` of a Produce, `topics` of a Metadata request.
+
+    Both are sorted: in which order a request has its partitions is no matter for a broker, and depends on
+    when a client first heard of each.
+    """
 
     node: int
     api: ApiKey
@@ -118,7 +124,7 @@ def read_request(node: int, payload: bytes, names: Mapping[UUID, str]) -> Reques
         header.version,
         header.correlation_id,
         acks,
-        tuple(batches),
+        tuple(sorted(batches, key=lambda batch: (batch.topic, batch.partition))),
         topics,
         payload,
         header.body_offset,
@@ -133,7 +139,12 @@ class Brokers:
     ) -> None:
         """`versions`: the newest version that the brokers have of some APIs."""
         self.nodes = tuple(nodes)
+        #: The partitions that there are by now.
         self.topics = dict(topics)
+        self._most = dict(topics)
+        #: Brokers that no answer names.
+        self._absent: set[int] = set()
+        self._ports = {node: 9092 + node for node in nodes}
         self.names = {topic_id_of(topic): topic for topic in topics}
         self.partitions = [TopicPartition(t, p) for t, count in topics.items() for p in range(count)]
         self.leaders: dict[TopicPartition, int] = {
@@ -150,6 +161,21 @@ class Brokers:
         """Elects a leader; -1 for none."""
         self.leaders[topic_partition] = node
         self.epochs[topic_partition] += 1
+
+    def grow(self, topic: str) -> None:
+        """Adds a partition, up to the number that the cluster began with."""
+        self.topics[topic] = min(self.topics[topic] + 1, self._most[topic])
+
+    def leave_or_return(self, node: int) -> None:
+        """Takes a broker out of the answers, or back into them; one is always there."""
+        if node in self._absent:
+            self._absent.discard(node)
+        elif len(self._absent) + 1 < len(self.nodes):
+            self._absent.add(node)
+
+    def listen_elsewhere(self, node: int) -> None:
+        """Gives a broker another port."""
+        self._ports[node] += len(self.nodes)
 
     # -- answers ---------------------------------------------------------------------------------------------
 
@@ -178,6 +204,9 @@ class Brokers:
             answered, version = versions
             return answered.encode(version)
         if request.api is ApiKey.METADATA:
+            if error == Errors.REBOOTSTRAP_REQUIRED.code and request.version >= 13:
+                refusal = MetadataResponse(throttle_ms, (), None, -1, (), error_code=error)
+                return refusal.encode(request.version)
             return self._metadata(request, _TOPIC_ERRORS.get(error, 0), throttle_ms).encode(request.version)
         if request.api is ApiKey.INIT_PRODUCER_ID:
             InitProducerIdRequest.decode(request.payload, request.version, request.body_offset)
@@ -225,7 +254,11 @@ class Brokers:
             )
         return MetadataResponse(
             throttle_time_ms=throttle_ms,
-            brokers=tuple(MetadataResponseBroker(node, HOST, 9092 + node, None) for node in self.nodes),
+            brokers=tuple(
+                MetadataResponseBroker(node, HOST, port, None)
+                for node, port in self._ports.items()
+                if node not in self._absent
+            ),
             cluster_id="lockstep",
             controller_id=self.nodes[0],
             topics=tuple(topics),
@@ -235,7 +268,7 @@ class Brokers:
         self, request: Request, now_ms: int, error: int, first_only: bool, throttle_ms: int, hints: bool
     ) -> ProduceResponse:
         by_topic: dict[str, list[PartitionProduceResponse]] = {}
-        hinted = False
+        hinted: set[int] = set()
         for at, batch in enumerate(request.batches):
             tp = TopicPartition(batch.topic, batch.partition)
             code, offset = error if at == 0 or not first_only else 0, -1
@@ -248,7 +281,8 @@ class Brokers:
                     offset = -1 if stored.base_offset is None else stored.base_offset
             leader = LeaderIdAndEpoch(-1, -1)
             if code in _HINTS and hints and self.leaders[tp] >= 0 and request.version >= 10:
-                leader, hinted = LeaderIdAndEpoch(self.leaders[tp], self.epochs[tp]), True
+                leader = LeaderIdAndEpoch(self.leaders[tp], self.epochs[tp])
+                hinted.add(leader.leader_id)
             by_topic.setdefault(batch.topic, []).append(
                 PartitionProduceResponse(
                     partition_index=batch.partition,
@@ -270,7 +304,7 @@ class Brokers:
                 for name, partitions in by_topic.items()
             ),
             throttle_time_ms=throttle_ms,
-            node_endpoints=tuple(NodeEndpoint(node, HOST, 9092 + node, None) for node in self.nodes)
-            if hinted
-            else (),
+            node_endpoints=tuple(
+                NodeEndpoint(node, HOST, port, None) for node, port in self._ports.items() if node in hinted
+            ),
         )

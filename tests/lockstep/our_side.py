@@ -20,12 +20,13 @@ from client_core.backoff import ExponentialBackoff
 from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
 from client_core.cluster import TopicPartition
-from client_core.errors import KafkaError
+from client_core.errors import KafkaError, SaslAuthenticationError
 from client_core.events import NO_EVENTS
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.network.selectable import ChannelState, ChannelStateName, CompletedReceive, CompletedSend
 from client_core.producer.accumulator.batch_drain import DrainOrder
 from client_core.producer.accumulator.buffer_pool import BufferPool
+from client_core.producer.accumulator.partitioner import partition_for_key
 from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
 from client_core.producer.accumulator.record_accumulator import RecordAccumulator
 from client_core.producer.requests.quick_append import QuickAppend
@@ -44,9 +45,10 @@ from tests.support.mock_clock import MockClock
 from tests.support.mock_resolver import MockResolver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from client_core.client.kafka_client import ClientResponse
+    from client_core.cluster import Node
     from client_core.network.selectable import AnswerReader, CredentialsVersion
     from client_core.producer.results.batch_outcome import BatchOutcome
 
@@ -147,6 +149,14 @@ class Network:
             self._next_disconnected[node_id] = ChannelState(name, None, "127.0.0.1")
             self._forget(node_id)
 
+    def refuse(self, node_id: int) -> None:
+        if node_id in self.connecting:
+            error = SaslAuthenticationError("refused")
+            self._next_disconnected[node_id] = ChannelState(
+                ChannelStateName.AUTHENTICATION_FAILED, error, "127.0.0.1"
+            )
+            self._forget(node_id)
+
     def receive(self, node_id: int, frame: bytes) -> None:
         if node_id in self.open:
             self._inbox.setdefault(node_id, []).append(frame)
@@ -235,6 +245,13 @@ class Network:
             self._next_connected.remove(node_id)
 
 
+class _OrderedUpdater(DefaultMetadataUpdater):
+    """Has the nodes in the order of their ids, as Lockstep.java; the order is random in Kafka."""
+
+    def fetch_nodes(self) -> Collection[Node]:
+        return sorted(super().fetch_nodes(), key=lambda node: node.id)
+
+
 class _WatchedClient(NetworkClient):
     """Keeps how long the sender allows a poll to sleep."""
 
@@ -262,7 +279,7 @@ class OurSide:
         client_config = network_client_config(config)
         self.client = _WatchedClient(
             self.network,
-            DefaultMetadataUpdater(self.metadata, client_config, events),
+            _OrderedUpdater(self.metadata, client_config, events),
             client_config,
             MockResolver("127.0.0.1"),
             self.random,
@@ -387,6 +404,8 @@ class OurSide:
                     self.network.connect_succeeds(int(act[1]))
                 case "d":
                     self.network.end(int(act[1]))
+                case "u":
+                    self.network.refuse(int(act[1]))
                 case "m":
                     self.network.receive(int(act[1]), bytes.fromhex(act[2]))
                 case "f":
@@ -397,10 +416,15 @@ class OurSide:
                 case "k":
                     self.accumulator.abort_incomplete_batches(KafkaError("Producer is closed forcefully."))
 
-    def _append(self, record_id: int, topic: str, partition: int, size: int, seed: int) -> None:
+    def _append(
+        self, record_id: int, topic: str, partition: int, size: int, seed: int, key_bytes: int
+    ) -> None:
         self.metadata.add(topic, self.clock.now_ms())
         record = ProducerRecord(
-            topic, value(record_id, seed, size), partition=None if partition < 0 else partition
+            topic,
+            value(record_id, seed, size),
+            None if key_bytes < 0 else bytes([record_id % 251]) * key_bytes,
+            partition=None if partition < 0 else partition,
         )
         owner = _Owner(record_id, self.outcomes)
         error: str | None = None
@@ -411,7 +435,7 @@ class OurSide:
             try:
                 result = self.accumulator.append_many(
                     topic,
-                    record.partition,
+                    self._partition_of(record),
                     (record,),
                     (0,),
                     owner,
@@ -425,3 +449,9 @@ class OurSide:
                 if not result.appended:
                     error = "BufferExhaustedError"
         self.appended.append((record_id, partition, error))
+
+    def _partition_of(self, record: ProducerRecord) -> int | None:
+        """As the requests of a producer do it."""
+        if record.partition is None and record.key is not None:
+            return partition_for_key(record.key, self.partition_count(record.topic))
+        return record.partition

@@ -332,6 +332,15 @@ CHANGES: Final = (
 """,
     ),
     Change(
+        f"{_INTERNALS}/Sender.java",
+        """                    client.poll(retryBackoffMs, time.milliseconds());
+                    return;
+""",
+        """                    client.poll(Shadows.turns ? Long.MAX_VALUE : retryBackoffMs, time.milliseconds());
+                    return;
+""",
+    ),
+    Change(
         f"{_CLIENTS}/NetworkClient.java",
         "        return !metadataUpdater.isUpdateDue(now) && canSendRequest(node.idString(), now);\n",
         """        if (metadataUpdater.isUpdateDue(now)) {

@@ -4,12 +4,16 @@ A step is a list of events, each a tuple that JSON can hold:
 
     ("rand", number)                                  what random choices give until the next step
     ("time", ms)
-    ("append", topic, partition or -1, bytes, seed)   one record
+    ("append", topic, partition or -1, bytes, seed, bytes of its key or -1)   one record
     ("connect", node)                                 the connection succeeds
     ("end", node, stored)                             it ends; so many requests are stored all the same
+    ("refuse", node)                                  the broker refuses the credentials
     ("answer", node, error, first only, hints, throttle ms)     the node's oldest request is answered
     ("leader", topic, partition, node or -1)
     ("forget", topic, partition)                      the broker forgets the partition's producers
+    ("grow", topic)                                   it has one partition more, if it may
+    ("gone", node)                                    no answer names the broker, until the next of these
+    ("port", node)                                    the broker listens elsewhere
     ("flush",), ("close",), ("abort",)
 
 An event that does not apply, such as an answer of a node without a request, is left out: so a replay works
@@ -46,16 +50,30 @@ _RETRIABLE: Final = (
 _FINAL: Final = (
     Errors.INVALID_RECORD,
     Errors.TOPIC_AUTHORIZATION_FAILED,
-    Errors.UNKNOWN_SERVER_ERROR,
     Errors.INVALID_REQUIRED_ACKS,
     Errors.POLICY_VIOLATION,
     Errors.INVALID_TIMESTAMP,
     Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    Errors.RECORD_LIST_TOO_LARGE,
+    Errors.INVALID_TOPIC_EXCEPTION,
+    Errors.THROTTLING_QUOTA_EXCEEDED,
+    Errors.UNKNOWN_SERVER_ERROR,
+    Errors.REBOOTSTRAP_REQUIRED,
+)
+#: Of a broker newer than either client.
+_UNKNOWN_CODE: Final = 9_999
+#: An idempotent producer ends with these.
+_FATAL: Final = (
+    Errors.CLUSTER_AUTHORIZATION_FAILED,
+    Errors.PRODUCER_FENCED,
+    Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Errors.UNSUPPORTED_VERSION,
 )
 _SEQUENCE: Final = (
     Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
     Errors.DUPLICATE_SEQUENCE_NUMBER,
     Errors.UNKNOWN_PRODUCER_ID,
+    Errors.INVALID_PRODUCER_EPOCH,
 )
 
 
@@ -79,19 +97,22 @@ class Profile(NamedTuple):
 
     error: float
     final_error: float
+    fatal_error: float
     sequence_error: float
     too_large: float
     end: float
     move: float
     throttle: float
     long_wait: float
+    #: Brokers that come and go, or refuse; topics that grow.
+    change: float
     burst: int
     largest: int
 
 
-CALM: Final = Profile(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 6, 3_000)
-USUAL: Final = Profile(0.10, 0.02, 0.02, 0.01, 0.03, 0.05, 0.02, 0.03, 8, 9_000)
-ROUGH: Final = Profile(0.30, 0.05, 0.06, 0.03, 0.10, 0.12, 0.05, 0.06, 12, 20_000)
+CALM: Final = Profile(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 6, 3_000)
+USUAL: Final = Profile(0.10, 0.02, 0.001, 0.02, 0.01, 0.03, 0.05, 0.02, 0.03, 0.01, 8, 9_000)
+ROUGH: Final = Profile(0.30, 0.05, 0.003, 0.06, 0.03, 0.10, 0.12, 0.05, 0.06, 0.03, 12, 20_000)
 
 
 class Draw:
@@ -103,7 +124,6 @@ class Draw:
         drawn = random.choices((CALM, USUAL, ROUGH), (1, 5, 4))[0]
         self._profile = drawn if profile is None else profile
         self._slow = random.random() < 0.5
-        self._is_first = True
         #: After how many steps the producer is closed, and its batches are aborted; None for never.
         self._close_at = random.randrange(30, 280) if profile is None and random.random() < 0.3 else None
         self._abort_at = None
@@ -119,15 +139,11 @@ class Draw:
             events.append(("close",))
         elif self._steps == self._abort_at:
             events.append(("abort",))
-        if self._is_first:
-            # Kafka drains in a circle of all partitions that it knows, ours of all that were used.
-            self._is_first = False
-            events += [("append", topic, -1, 10, 0) for topic in view.topics]
         if view.is_calm:
             profile = CALM
         for _ in range(random.choice((1, 1, 2, 3))):
             kind = random.choices(
-                ("append", "answer", "connect", "end", "leader", "time", "flush", "forget"),
+                ("append", "answer", "connect", "end", "leader", "time", "flush", "forget", "change"),
                 (
                     4,
                     6 if view.asked else 0,
@@ -137,6 +153,7 @@ class Draw:
                     3,
                     0.15,
                     profile.sequence_error,
+                    10 * profile.change,
                 ),
             )[0]
             getattr(self, f"_{kind}")(events, view, profile)
@@ -151,7 +168,8 @@ class Draw:
         for _ in range(random.randint(1, profile.burst)):
             partition = -1 if keyless else random.randrange(view.topics[topic])
             size = random.randint(1, 200) if random.random() < 0.5 else random.randint(200, profile.largest)
-            events.append(("append", topic, partition, size, random.randrange(4)))
+            key = -1 if random.random() < 0.7 else random.choice((0, 3, 40))
+            events.append(("append", topic, partition, size, random.randrange(4), key))
 
     def _answer(self, events: Step, view: View, profile: Profile) -> None:
         random = self._random
@@ -161,11 +179,12 @@ class Draw:
         for chance, errors in (
             (profile.error, _RETRIABLE),
             (profile.final_error, _FINAL),
+            (profile.fatal_error, _FATAL),
             (profile.sequence_error, _SEQUENCE),
             (profile.too_large, (Errors.MESSAGE_TOO_LARGE,)),
         ):
             if drawn < chance:
-                error = random.choice(errors).code
+                error = _UNKNOWN_CODE if random.random() < 0.02 else random.choice(errors).code
                 break
             drawn -= chance
         throttle_ms = random.choice((1, 20, 500)) if random.random() < profile.throttle else 0
@@ -190,6 +209,17 @@ class Draw:
     def _forget(self, events: Step, view: View, profile: Profile) -> None:
         topic = self._random.choice(tuple(view.topics))
         events.append(("forget", topic, self._random.randrange(view.topics[topic])))
+
+    def _change(self, events: Step, view: View, profile: Profile) -> None:
+        random = self._random
+        kind = random.choice(("gone", "gone", "port", "grow", "refuse"))
+        if kind == "grow":
+            events.append((kind, random.choice(tuple(view.topics))))
+        elif kind == "refuse":
+            if view.connecting:
+                events.append((kind, random.choice(view.connecting)))
+        else:
+            events.append((kind, random.choice(view.nodes)))
 
     def _flush(self, events: Step, view: View, profile: Profile) -> None:
         events.append(("flush",))

@@ -29,6 +29,7 @@ _PRODUCER: Final = (7000, 0)
 _NODES: Final = (0, 1, 2)
 #: So that Java's hash maps and our sorting have one order.
 _TOPICS: Final = {"ta": 3, "tb": 2, "tc": 1}
+_AT_FIRST: Final = {"tb": 1}
 
 
 class _Over(BaseException):
@@ -75,6 +76,7 @@ class Trace:
         self.mode = mode
         self.random = Random(f"{mode.name} {seed}")
         self.brokers = Brokers(_NODES, _TOPICS, mode.versions(self.random))
+        self.brokers.topics.update(_AT_FIRST)
         self.settings: dict[str, Any] = {
             "config": {"client.id": "lockstep", "bootstrap.servers": f"{HOST}:9092", **mode.config},
             "now": _BEGIN_MS,
@@ -135,7 +137,7 @@ class Trace:
         self._last = step
         acts_ours: list[list[Any]] = []
         acts_theirs: list[list[Any]] = []
-        known = [act for act in self._parked if self.ours.partition_count(act[2])]
+        known = [act for act in self._parked if self.ours.partition_count(act[2]) > max(act[3], 0)]
         self._parked = [act for act in self._parked if act not in known]
         acts_ours += known
         acts_theirs += known
@@ -166,7 +168,7 @@ class Trace:
             sorted(network.connecting),
             sorted(network.open),
             [node for node in sorted(self.open) if self.open[node] and node in network.open],
-            _TOPICS,
+            self.brokers.topics,
             timeout_ms,
             self.ours.manager is not None and not self.ours.manager.has_producer_id,
         )
@@ -204,10 +206,10 @@ class Trace:
         elif kind == "time":
             act = ["t", event[1]]
         elif kind == "append":
-            _, topic, partition, size, seed = event
+            _, topic, partition, size, seed, key = event
             self._records += 1
-            act = ["a", self._records, topic, partition, size, seed]
-            if not self.ours.partition_count(topic):
+            act = ["a", self._records, topic, partition, size, seed, key]
+            if self.ours.partition_count(topic) <= max(partition, 0):
                 self._parked.append(act)
                 act = ["w", topic]
         elif kind == "connect":
@@ -216,6 +218,15 @@ class Trace:
             for one, _ in self.open.pop(event[1], [])[: event[2]]:
                 self.brokers.store(one, self.ours.clock.now_ms())
             act = ["d", str(event[1])]
+        elif kind == "refuse":
+            self.open.pop(event[1], None)
+            act = ["u", str(event[1])]
+        elif kind == "grow":
+            self.brokers.grow(event[1])
+        elif kind == "gone":
+            self.brokers.leave_or_return(event[1])
+        elif kind == "port":
+            self.brokers.listen_elsewhere(event[1])
         elif kind == "leader":
             self.brokers.move(TopicPartition(event[1], event[2]), event[3])
         elif kind == "forget":

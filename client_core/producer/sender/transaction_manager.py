@@ -58,6 +58,17 @@ MOST_LEFT: Final = 500
 #: Errors that mean that the broker expects another sequence than ours.
 _GAPS: Final = frozenset({Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, Errors.UNKNOWN_PRODUCER_ID})
 
+#: Errors of a batch that end the producer's id. Source: TransactionManager.maybeTransitionToErrorState.
+_FATAL: Final = frozenset(
+    {
+        Errors.CLUSTER_AUTHORIZATION_FAILED,
+        Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        Errors.PRODUCER_FENCED,
+        Errors.UNSUPPORTED_VERSION,
+        Errors.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+
 
 #: Without a transactional id the broker ignores the timeout; Java sends the largest one.
 _TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
@@ -396,7 +407,7 @@ class TransactionManager:
 
         `adjust_sequences`: its sequences are known not to be in the log, so there is a gap.
         """
-        if isinstance(error, (ClusterAuthorizationError, UnsupportedVersionError)):
+        if error.error in _FATAL:
             self._to_fatal_error(error)
         self.remove_in_flight_batch(batch)
         if self.has_fatal_error or batch.base_sequence is None:

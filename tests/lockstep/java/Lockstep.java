@@ -17,6 +17,7 @@ import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
+import org.apache.kafka.common.errors.SaslAuthenticationException;
 import org.apache.kafka.common.internals.ClusterResourceListeners;
 import org.apache.kafka.common.metrics.Metrics;
 import org.apache.kafka.common.network.ChannelState;
@@ -465,6 +466,7 @@ public final class Lockstep {
                     case "w" -> want(act.get(1).asText());
                     case "c" -> network.connect(act.get(1).asText());
                     case "d" -> network.end(act.get(1).asText());
+                    case "u" -> network.refuse(act.get(1).asText());
                     case "m" -> network.receive(act.get(1).asText(), act.get(2).asText());
                     case "f" -> flush();
                     case "x" -> accumulator.close();
@@ -483,10 +485,20 @@ public final class Lockstep {
             int id = act.get(1).asInt();
             String topic = act.get(2).asText();
             metadata.add(topic, time.nowMs);
+            int keyBytes = act.get(6).asInt();
+            byte[] key = null;
+            int partition = act.get(3).asInt();
+            if (keyBytes >= 0) {
+                key = new byte[keyBytes];
+                Arrays.fill(key, (byte) (id % 251));
+                // As KafkaProducer.partition() does it.
+                if (partition < 0)
+                    partition = BuiltInPartitioner.partitionForKey(key, metadata.fetch().partitionsForTopic(topic).size());
+            }
             int[] chosen = {-1};
             String error = null;
             try {
-                accumulator.append(topic, act.get(3).asInt(), time.nowMs, null,
+                accumulator.append(topic, partition, time.nowMs, key,
                     value(id, act.get(5).asInt(), act.get(4).asInt()), null, new RecordAccumulator.AppendCallbacks() {
                         @Override
                         public void setPartition(int partition) {
@@ -618,6 +630,14 @@ public final class Lockstep {
         void end(String id) {
             if (connecting.contains(id) || open.contains(id)) {
                 nextDisconnected.put(id, open.contains(id) ? ChannelState.READY : ChannelState.NOT_CONNECTED);
+                forget(id);
+            }
+        }
+
+        void refuse(String id) {
+            if (connecting.contains(id)) {
+                nextDisconnected.put(id, new ChannelState(ChannelState.State.AUTHENTICATION_FAILED,
+                    new SaslAuthenticationException("refused"), "127.0.0.1"));
                 forget(id);
             }
         }

@@ -139,7 +139,11 @@ def test_a_fatal_error_is_never_left() -> None:
 
 
 def test_a_fatal_error_is_left_where_a_producer_restarts() -> None:
-    for error in (ClusterAuthorizationError("no"), UnsupportedVersionError("what?")):
+    for name in (
+        *("CLUSTER_AUTHORIZATION_FAILED", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "PRODUCER_FENCED"),
+        *("UNSUPPORTED_VERSION", "INVALID_PRODUCER_ID_MAPPING"),
+    ):
+        error = error_for(Errors[name].code)
         made = manager(restarts=True)
         made.handle_failed_batch(drain(made), error, adjust_sequences=True)
         assert made.has_fatal_error
