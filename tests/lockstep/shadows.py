@@ -336,7 +336,8 @@ CHANGES: Final = (
         """                    client.poll(retryBackoffMs, time.milliseconds());
                     return;
 """,
-        """                    client.poll(Shadows.turns ? Long.MAX_VALUE : retryBackoffMs, time.milliseconds());
+        """                    long fatalPollMs = Shadows.turns ? Long.MAX_VALUE : retryBackoffMs;
+                    client.poll(fatalPollMs, time.milliseconds());
                     return;
 """,
     ),
