@@ -85,24 +85,21 @@ class SpoolReader:
             if frame is None:
                 break
             at = frame.end
-            if not self._take(segment, frame, until, taken):
-                break
+            self._take(segment, frame, until, taken)
         if at == 0:
             at = self._pass_damage(segment, until, taken)
         self._offset += at
 
-    def _take(self, segment: Segment, frame: Frame, until: int, taken: list[Stored]) -> bool:
-        """Takes a frame, unless it is before the position or superseded; returns whether to read on."""
+    def _take(self, segment: Segment, frame: Frame, until: int, taken: list[Stored]) -> None:
+        """Takes a frame, unless it is before the position or superseded."""
         if frame.sequence < self.sequence:
-            return True
+            return
         if frame.sequence > self.sequence:
             self._missing(segment, min(frame.sequence, until))
             self.sequence = min(frame.sequence, until)
-        if frame.sequence >= until:
-            return False
-        taken.append(_stored(frame))
-        self.sequence = frame.sequence + 1
-        return True
+        if frame.sequence < until:
+            taken.append(_stored(frame))
+            self.sequence = frame.sequence + 1
 
     def _piece(self, segment: Segment) -> bytes:
         """Returns the next bytes of a file, with at least one whole frame if there is one."""

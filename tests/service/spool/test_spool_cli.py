@@ -13,6 +13,7 @@ from client_core import ProducerRecord, TopicAuthorizationError
 from client_core.testing.free_ports import free_ports
 from service.__main__ import main
 from service.spool.entry import frame_of
+from service.spool.writer import SpoolFault
 from tests.support.spooling import SpoolRig, failure, record, records, salt_of
 
 if TYPE_CHECKING:
@@ -111,6 +112,20 @@ def test_a_file_of_a_later_version_stays_where_it_is(rig: SpoolRig) -> None:
     assert spool("requeue", "--folder", str(rig.folder), "--reason", "forbidden").exit_code == 0
     assert "nothing to requeue" in spool("requeue", "--folder", str(rig.folder)).output
     assert "- " in spool("show", "--folder", str(rig.folder)).output.splitlines()[-1]
+
+
+def test_records_that_were_refused_and_left_in_their_file_are_not_listed(tmp_path: Path) -> None:
+    """Their fsync failed, and they could not be cut off: their numbers were used again in the next file."""
+    rig = SpoolRig(tmp_path / "spool")
+    rig.spool_in(records(1))
+    rig.disk.fails.update(fsync=1, truncate=1)
+    assert isinstance(rig.spool_in(records(5)), SpoolFault)
+    rig.spool_in(records(1))
+    rig.disk.fails.update(fsync=1, truncate=1)
+    assert isinstance(rig.spool_in(records(5)), SpoolFault)
+    rig.spool_in(records(1))
+    assert len(rig.segments) == 3
+    assert spool("show", "--folder", str(rig.folder)).output.startswith("3 records to deliver, ")
 
 
 def test_to_look_changes_nothing(rig: SpoolRig) -> None:

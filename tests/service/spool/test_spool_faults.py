@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -21,7 +22,7 @@ from client_core import (
 )
 from service.base.disk import Disk
 from service.spool import dead_letters as dead_letters_module
-from service.spool.dead_letters import REASONS, DeadLetterFolder, read_dead_letters
+from service.spool.dead_letters import REASONS, DeadLetterFile, DeadLetterFolder, read_dead_letters
 from service.spool.delivery import PAUSE_MS
 from service.spool.delivery_outcome import DETAIL_CHARACTERS, delivery_outcome_of, delivery_outcome_of_refusal
 from service.spool.entry import frame_of
@@ -173,6 +174,19 @@ def test_the_bytes_of_a_file_of_dead_letters_that_are_not_sound_are_counted(
         assert (len(found.records), found.unsound_bytes) == (3, len(noise)), noise
     rig.again().let_go()
     assert "5 bytes of it are skipped" in caplog.text
+
+
+def test_only_an_unreadable_disk_makes_dead_letters_be_lost(rig: SpoolRig) -> None:
+    fail_values(rig, timed_out(UnknownTopicOrPartitionError()), "orders-0")
+    rig.spool_in(records(1))
+    rig.deliver()
+    (path,) = (rig.folder / "aside").iterdir()
+    rig.disk.fails["read_whole"] = 2
+    assert read_dead_letters(path, rig.disk) == DeadLetterFile(path, [], path.stat().st_size)
+    rig.disk.errno = errno.EMFILE
+    with pytest.raises(OSError, match="no read_whole here"):
+        read_dead_letters(path, rig.disk)
+    assert len(read_dead_letters(path, rig.disk).records) == 1
 
 
 def test_a_file_of_dead_letters_is_followed_by_another_when_it_has_a_mebibyte(tmp_path: Path) -> None:

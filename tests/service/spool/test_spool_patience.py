@@ -208,6 +208,16 @@ def test_after_a_while_without_such_records_one_is_waited_for_again(rig: SpoolRi
     assert not patience.is_over("too_large", "", 3 * WAIT_MS - 1, WAIT_MS)
 
 
+def test_after_a_delivery_a_refusal_is_waited_for_anew() -> None:
+    patience = Patience()
+    assert not patience.is_over("too_large", "", 0, WAIT_MS)
+    assert patience.refusal is not None
+    patience.delivered()
+    assert patience.refusal is None
+    assert not patience.is_over("too_large", "", WAIT_MS, WAIT_MS)
+    assert patience.is_over("too_large", "", 2 * WAIT_MS, WAIT_MS)
+
+
 def test_another_reason_has_a_wait_of_its_own_and_so_has_what_comes_back() -> None:
     patience = Patience()
     assert not patience.is_over("too_large", "", 0, WAIT_MS)
