@@ -25,7 +25,7 @@ from client_core import (
 from client_core.testing.controller import TopicConfig
 from client_core.testing.produce import ProduceFault
 from service.spool.delivery_outcome import delivery_outcome_of
-from service.spool.lanes import Patience
+from service.spool.lanes import Patience, Refusal
 from service.spool.spool_metrics import SpoolMetrics
 from tests.support.spool_bench import SpoolBench
 from tests.support.spooling import (
@@ -211,7 +211,7 @@ def test_after_a_while_without_such_records_one_is_waited_for_again(rig: SpoolRi
 def test_after_a_delivery_a_refusal_is_waited_for_anew() -> None:
     patience = Patience()
     assert not patience.is_over("too_large", "", 0, WAIT_MS)
-    assert patience.refusal is not None
+    assert patience.refusal == Refusal("too_large", 0, "")
     patience.delivered()
     assert patience.refusal is None
     assert not patience.is_over("too_large", "", WAIT_MS, WAIT_MS)
