@@ -78,7 +78,11 @@ class Trace:
         self.brokers = Brokers(_NODES, _TOPICS, mode.versions(self.random))
         self.brokers.topics.update(_AT_FIRST)
         self.settings: dict[str, Any] = {
-            "config": {"client.id": "lockstep", "bootstrap.servers": f"{HOST}:9092", **mode.config},
+            "config": {
+                "client.id": "lockstep",
+                "bootstrap.servers": f"{HOST}:9092",
+                **mode.settings(self.random),
+            },
             "now": _BEGIN_MS,
             "topics": _TOPICS,
             "bootstrap": [[HOST, 9092]],
