@@ -20,7 +20,7 @@ _DRAWN: Final = {
     "max.in.flight.requests.per.connection": ("1", "2", "3"),
     "metadata.max.age.ms": ("200", "1000", "20000"),
     "metadata.max.idle.ms": ("5000", "60000"),
-    "metadata.recovery.rebootstrap.trigger.ms": ("3000", "60000"),
+    "metadata.recovery.rebootstrap.trigger.ms": ("0", "3000", "60000"),
     "metadata.recovery.strategy": ("none",),
     "partitioner.adaptive.partitioning.enable": ("false",),
     "partitioner.availability.timeout.ms": ("20", "1000"),

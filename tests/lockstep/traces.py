@@ -152,8 +152,6 @@ class Trace:
 
     def _note(self, ours: dict[str, Any], compared: Compared) -> None:
         """Keeps the requests that wait for an answer."""
-        for node in ours["closed"]:
-            self.open.pop(node, None)
         pairs = zip(
             sorted(compared.ours, key=lambda request: request.node),
             sorted(compared.theirs, key=lambda request: request.node),
@@ -164,6 +162,9 @@ class Trace:
                 self.open.setdefault(one.node, []).append((one, other))
             else:
                 self.brokers.store(one, self.ours.clock.now_ms())
+        # A connection that is closed is made anew by a later step at the earliest.
+        for node in ours["closed"]:
+            self.open.pop(node, None)
 
     def _view(self, timeout_ms: int) -> View:
         network = self.ours.network
