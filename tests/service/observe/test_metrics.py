@@ -58,6 +58,12 @@ def web() -> NativeApp:
     return app
 
 
+def test_what_alerts_count_of_produces_is_there_before_the_first(web: NativeApp) -> None:
+    for code in ("429", "503"):
+        labels = {"method": "POST", "route": "/v1/topics/{topic}/records", "code": code}
+        assert value(web, "http_requests_total", **labels) == 0
+
+
 def emit(web: NativeApp, *events: e.Event) -> None:
     for event in events:
         web.app.client_metrics.emit(event)

@@ -11,6 +11,7 @@ import pytest
 
 from client_core import Errors, Phase, RecordFailure, RecordMetadata, RecordTooLargeError, Written
 from client_core.errors import error_for
+from service.admission.admission_control import bytes_of_records
 from service.admission.caller import Caller, TopicRules, set_caller
 from service.base.fast_metrics import Counter
 from service.produce.idempotency import IdempotencyKeys, KeyLimits, Name, key_of
@@ -35,6 +36,8 @@ PATH = "/v1/topics/orders/records"
 ONE = b'{"records":[{"value":1}]}'
 THREE = b'{"records":[{"value":0},{"value":1},{"value":2}]}'
 HOUR_MS = 3_600_000
+#: Without and with a key.
+HEADS = ({"content-type": "application/json"}, {"content-type": "application/json", "idempotency-key": "k"})
 
 
 def app(**settings: Any) -> NativeApp:
@@ -565,3 +568,24 @@ def test_an_attempt_ends_once() -> None:
     assert outcomes == [200, 201]
     with pytest.raises(ProblemError):
         kept.find(attempt.name, b"another digest")
+
+
+def test_many_small_records_count_as_the_memory_they_take_with_and_without_a_key(web: NativeApp) -> None:
+    """Records that are parsed take more than their bodies: before they are checked, and while they wait."""
+    records = 1_000
+    body = b'{"records":[%b]}' % b",".join([b'{"value":1}'] * records)
+    web.producer.holds_records = True
+    counted = []
+
+    def ends(ticket: FakeTicket) -> None:
+        counted.append(web.app.sidecar.admission.bytes)
+        web.producer.acknowledge(ticket)
+
+    for head in HEADS:
+        assert web.ask("POST", PATH, ends=ends, content=body, headers=head).status_code == 200
+    assert counted == [bytes_of_records(records)] * 2
+    small = app(max_waiting_bytes=len(body) + 1_000)
+    small.app.sidecar.admission.acquire(1)  # a single body always fits
+    for head in HEADS:
+        assert small.post(PATH, content=body, headers=head).status_code == 429
+    assert small.producer.submitted == []

@@ -19,7 +19,7 @@ from client_core import (
     TopicAuthorizationError,
     Written,
 )
-from service.produce.many_topics import MAX_TOPICS, Group, grouped, submit_groups
+from service.produce.many_topics import MAX_TOPICS, Group, JoinedResult, grouped, submit_groups
 from service.produce.once import STAYS
 from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer, FakeResult
@@ -275,6 +275,29 @@ def test_kafkas_acl_refuses_one_topic_and_not_the_others(web: NativeApp) -> None
     answer = post_records(web, record("orders"), record("audit"))
     assert answer.status_code == 207
     assert answer.json()["results"][1]["error"]["type"] == "/problems/topic-forbidden"
+
+
+def test_a_topic_that_the_client_refuses_after_another_has_the_clients_own_reason(web: NativeApp) -> None:
+    submit = web.producer.submit
+
+    def refuses_audit(topic: str, records: Any, **more: Any) -> Any:
+        if topic == "audit":
+            raise TopicAuthorizationError("not allowed")
+        return submit(topic, records, **more)
+
+    web.producer.submit = refuses_audit  # type: ignore[method-assign]
+    answer = post_records(web, record("orders"), record("audit"))
+    assert answer.status_code == 207
+    assert answer.json()["results"][1]["error"]["kafka_error"] == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_a_result_is_one_of_acknowledged_records_where_one_topic_has_some() -> None:
+    groups = grouped([ProducerRecord("orders"), ProducerRecord("audit")])
+    failed = RecordFailure(TimeoutError("late"), Phase.DELIVERY, Written.UNKNOWN, 0)
+    written = RecordMetadata("audit", 0, 7, 1_000)
+    for of_audit, expected in ((written, True), (failed, False)):
+        results = (FakeResult([failed]), FakeResult([of_audit]))
+        assert JoinedResult(list(zip(groups, results, strict=True))).any_acknowledged is expected
 
 
 def test_a_client_that_closes_between_two_topics_fails_only_the_rest(web: NativeApp) -> None:
