@@ -221,6 +221,17 @@ async def test_a_line_that_is_too_long_fails_and_the_stream_goes_on() -> None:
         assert (await caller.line())["index"] == 0, "it is reported before its end"
 
 
+def test_a_line_may_have_as_many_bytes_as_the_limit_however_it_comes_in() -> None:
+    lines = [b"12345", b"12345", b"12345", b"123456", b"12345"]
+    body = b"\n".join(lines) + b"\n"
+    for size in range(1, len(body) + 1):
+        splitter = LineSplitter(5)
+        taken: list[bytes | None] = []
+        for at in range(0, len(body), size):
+            taken += splitter.feed(body[at : at + size])
+        assert taken == [line if len(line) <= 5 else None for line in lines], size
+
+
 async def test_a_stream_may_be_larger_than_a_body_may() -> None:
     web = app(max_body_bytes=100)
     async with web.client() as client:
