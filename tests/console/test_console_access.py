@@ -37,6 +37,11 @@ return [...document.querySelectorAll("*")].filter((node) => {
   return animationName !== "none" || transitionDuration !== "0s" || scrollBehavior !== "auto";
 }).map((node) => node.tagName);
 """
+#: Whether Swagger UI has taken over the colours that are preferred, and fades from no colour to another.
+SETTLED: Final = """
+const isDark = document.documentElement.classList.contains("dark-mode");
+return isDark === (arguments[0] === "dark") && document.getAnimations().length === 0;
+"""
 #: The addresses of all that was loaded.
 LOADED: Final = "return performance.getEntriesByType('resource').map((entry) => entry.name)"
 
@@ -52,6 +57,8 @@ def faults_in_every_look(page: ConsolePage, *, bundled: bool = False) -> list[st
         page.resize(width, height)
         for colours in ("light", "dark"):
             page.prefer(prefers_color_scheme=colours)
+            if bundled:
+                page.until(lambda colours=colours: page.run(SETTLED, colours))
             faults = axe_faults(page.browser, undecided=not bundled)
             faults += [] if bundled else own_faults(page.browser)
             found += [f"{width} pixels, {colours}: {fault}" for fault in faults]

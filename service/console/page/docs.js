@@ -16,8 +16,11 @@ const MENDED = [
 const form = document.getElementById("token-form");
 const field = document.getElementById("token-value");
 const said = document.getElementById("said");
+const dark = matchMedia("(prefers-color-scheme: dark)");
 let token = null;
 
+follow();
+dark.addEventListener("change", follow);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   token = field.value;
@@ -25,6 +28,11 @@ form.addEventListener("submit", (event) => {
 });
 new MutationObserver(mend).observe(document.getElementById("reference"), { childList: true, subtree: true });
 show();
+
+/** Sets the class that Swagger UI's own dark colours need. */
+function follow() {
+  document.documentElement.classList.toggle("dark-mode", dark.matches);
+}
 
 async function show() {
   said.textContent = "";
