@@ -86,6 +86,10 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _DECODER: Final = msgspec.json.Decoder(_Body)
 _ITEM_DECODER: Final = msgspec.json.Decoder(_Item)
+_HOMES: Final = {
+    **dict.fromkeys(("max_block_ms", "max_age_ms", "min_version"), "a query parameter"),
+    **dict.fromkeys(("topic", "partition", "key", "key_format"), "a member of a look-up"),
+}
 
 
 def parse_lookups(body: bytes) -> list[LeaderLookup]:
@@ -98,7 +102,7 @@ def parse_lookups(body: bytes) -> list[LeaderLookup]:
     try:
         raws = _DECODER.decode(text).lookups
     except msgspec.ValidationError as e:
-        raise misfit(e) from e
+        raise misfit(e, homes=_HOMES) from e
     if not 1 <= len(raws) <= MAX_LOOKUPS:
         raise BodyError(422, "lookups", f"must have 1 to {MAX_LOOKUPS} look-ups, not {len(raws)}")
     return [_parse_item(raw, f"lookups[{index}]") for index, raw in enumerate(raws)]
@@ -108,7 +112,7 @@ def _parse_item(raw: Raw, place: str) -> LeaderLookup:
     try:
         item = _ITEM_DECODER.decode(raw)
     except msgspec.ValidationError as e:
-        raise misfit(e, place) from e
+        raise misfit(e, place, homes=_HOMES) from e
     if (item.partition is UNSET) == (item.key is UNSET):
         raise BodyError(422, place, "needs either a partition or a key")
     try:

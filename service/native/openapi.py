@@ -24,12 +24,11 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from service.base.topic_names import MAX_LENGTH
 from service.native.openapi_examples import ANSWERS, BODIES, LINKS, problem
 from service.wire.errors import ErrorFormat, ErrorFormats
 from service.wire.long_answers import LongBody
 from service.wire.responses import HEADERS, of_long
-from service.wire.schemas import Examples
+from service.wire.schemas import TOPIC_NAME, Examples
 
 _OF_GUARDS: Final = {
     "400": "The request is malformed: a duplicate header or parameter, or an unknown path.",
@@ -43,13 +42,7 @@ _OF_GUARDS_WITH_BODY: Final = {
 
 _TOPIC: Final = {
     "description": "A topic's name.",
-    "schema": {
-        "type": "string",
-        "pattern": "^[a-zA-Z0-9._-]+$",
-        "minLength": 1,
-        "maxLength": MAX_LENGTH,
-        "examples": ["orders"],
-    },
+    "schema": {**TOPIC_NAME, "examples": ["orders"]},
     "example": "orders",
 }
 

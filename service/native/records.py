@@ -25,6 +25,7 @@ from service.native.schemas import (
     PRODUCE_EXAMPLE,
     SpooledAnswer,
 )
+from service.produce.idempotency import KEY_PATTERN
 from service.produce.many_topics import OWN_TOPICS
 from service.produce.ndjson import STREAM, is_ndjson
 from service.produce.produce_endpoint import MANY_ROUTE, ROUTE, ProduceEndpoint
@@ -46,6 +47,13 @@ _STREAM_OUT: Final = (
     '"written":"unknown","phase":"delivery","waited_ms":120000}}\n'
     '{"summary":{"records":2,"acknowledged":1,"failed":1,"ended":"complete"}}\n'
 )
+
+
+_GROUP: Final = "[A-Za-z0-9+/]{4}"
+_LAST_GROUP: Final = "(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)"
+_BASE64: Final = f"(?:{_GROUP})*{_LAST_GROUP}?"
+#: Of Pilotfish-Headers.
+_ELEMENT: Final = f"(?:{_BASE64}:{_BASE64}|(?:{_GROUP})+{_LAST_GROUP}?|{_LAST_GROUP})"
 
 
 def _parameter(name: str, where: str, description: str, **schema: Any) -> dict[str, Any]:
@@ -76,7 +84,7 @@ _WHOLE: Final = [
         "header",
         "A repeated request with the same key gets the first answer, and is written once.",
         type="string",
-        minLength=1,
+        pattern=KEY_PATTERN,
         maxLength=255,
     ),
 ]
@@ -107,6 +115,7 @@ _OF_BYTES: Final = [
         "The record's headers, separated by commas: base64(name), a colon, base64(value). Nothing after "
         "the colon: an empty value. No colon: null.",
         type="string",
+        pattern=f"^({_ELEMENT}([ \t]*,[ \t]*{_ELEMENT})*)?$",
     ),
 ]
 _OF_STREAM: Final = [

@@ -13,8 +13,9 @@ from pydantic import BaseModel, Field
 from service.lookup.lookups import Demands
 from service.lookup.paging import PageQuery
 from service.produce.many_topics import MAX_TOPICS
+from service.produce.records_codec import MAX_TIMESTAMP_MS
 from service.wire.payload import Format
-from service.wire.schemas import RECORD_HEADER, FailedItem, Int32, Milliseconds, WaitQuery
+from service.wire.schemas import RECORD_HEADER, TOPIC_NAME, FailedItem, Int32, Milliseconds, WaitQuery
 from service.wire.strict_json import MAX_INT32
 
 #: As in spool/dead_letters.py, which is not loaded without a spool. Unreadable entries can't be requeued.
@@ -157,6 +158,7 @@ _RECORD: dict[str, Any] = {
         "timestamp": {
             "type": ["integer", "null"],
             "minimum": 0,
+            "maximum": MAX_TIMESTAMP_MS,
             "description": "Milliseconds since 1970; now if null or absent.",
         },
         "headers": {"type": ["array", "null"], "items": RECORD_HEADER},
@@ -192,7 +194,7 @@ MANY_BODY: dict[str, Any] = {
                 "required": ["topic", "value"],
                 "properties": {
                     "topic": {
-                        "type": "string",
+                        **TOPIC_NAME,
                         "description": f"At most {MAX_TOPICS} different ones in a request.",
                     },
                     **_RECORD["properties"],

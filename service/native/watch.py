@@ -51,6 +51,7 @@ class SnapshotQuery(QueryModel):
         None,
         description="Topics, separated by commas; all that the sidecar knows if absent.",
         examples=["orders,payments"],
+        json_schema_extra={"pattern": "^[^,]+(,[^,]+)*$"},  # `_names_of` refuses others in better words
     )
 
 

@@ -29,8 +29,12 @@ from service.wire.reasons import KEY_REUSED
 _PLACE: Final = "Idempotency-Key"
 
 #: RFC 8941 section 3.3.3, and the same without quotes.
-_QUOTED: Final = re.compile(rb'"((?:[ !#-\[\]-~]|\\["\\])+)"')
-_BARE: Final = re.compile(rb"[!#-+\--:<-\[\]-~]+")
+_QUOTED_KEY: Final = r'"((?:[ !#-\[\]-~]|\\["\\])+)"'
+_BARE_KEY: Final = r"[!#-+\--:<-\[\]-~]+"
+_QUOTED: Final = re.compile(_QUOTED_KEY.encode())
+_BARE: Final = re.compile(_BARE_KEY.encode())
+#: The header's value, for the OpenAPI document.
+KEY_PATTERN: Final = f"^({_QUOTED_KEY}|{_BARE_KEY})$"
 _MAX_KEY_LENGTH: Final = 255
 
 #: Maximum size of an acknowledged record in an answer: its three numbers with the most digits possible.

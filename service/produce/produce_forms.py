@@ -26,7 +26,7 @@ from client_core import ProducerRecord
 from service.admission.caller import Caller, caller_of
 from service.produce.many_topics import OWN_TOPICS, check_topics
 from service.produce.producing import Times
-from service.produce.records_codec import MAX_TIMESTAMP_MS, parse_records
+from service.produce.records_codec import HOMES, HOMES_OF_TOPICS, MAX_TIMESTAMP_MS, parse_records
 from service.wire.asgi import Scope, header, header_values
 from service.wire.errors import refused
 from service.wire.json_parts import BodyLimits
@@ -39,7 +39,7 @@ from service.wire.media_type import (
     media_type_of,
 )
 from service.wire.payload import Format, bytes_of_plain
-from service.wire.strict_json import MAX_INT32
+from service.wire.strict_json import MAX_INT32, NO_HOMES, Homes, home_of
 from service.wire.waiting import MAX_WAIT_MS
 
 _FORMS: Final = b", ".join((JSON, NDJSON, OCTET_STREAM)).decode()
@@ -53,6 +53,12 @@ _HEADERS: Final = b"pilotfish-headers"
 
 #: The HTTP headers that are part of the record.
 MEANT: Final = (_KEY, _HEADERS)
+
+
+_HOMES_OF_BYTES: Final[Homes] = {
+    name.lower().replace("-", "_"): f"the header {name}"
+    for name in ("Idempotency-Key", "Pilotfish-Key", "Pilotfish-Headers")
+} | {"headers": "the header Pilotfish-Headers", "value": "the body"}
 
 
 _TIMES: Final = ("max_block_ms", "timeout_ms")
@@ -115,8 +121,11 @@ def _bytes(base64: bytes) -> bytes:
     return bytes_of_plain(base64.decode("latin-1"), Format.BASE64) or b""
 
 
-def parameters(query: bytes, more: tuple[str, ...] = ()) -> dict[str, str]:
-    """Returns the parameters by name: those of `Times` and `more`. Raises ProblemError for others."""
+def parameters(query: bytes, more: tuple[str, ...] = (), homes: Homes = NO_HOMES) -> dict[str, str]:
+    """Returns the parameters by name: those of `Times` and `more`.
+
+    Raises ProblemError for others; `homes` says what they are elsewhere.
+    """
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError as e:
@@ -126,7 +135,8 @@ def parameters(query: bytes, more: tuple[str, ...] = ()) -> dict[str, str]:
         if name not in _TIMES and name not in more:
             *all_but_last, last = _TIMES + more
             known = f"{', '.join(all_but_last)} and {last}"
-            raise refused(422, f"unknown parameter; known are {known}", place=f"query.{name}")
+            must = f"unknown parameter; known are {known}{home_of(name, homes)}"
+            raise refused(422, must, place=f"query.{name}")
         if name in given:
             raise refused(400, "is given twice", place=f"query.{name}")
         given[name] = value
@@ -201,7 +211,8 @@ def form_of(topic: str, scope: Scope, defaults: Times, limits: BodyLimits) -> Fo
             raise refused(415, f"must be one of {_FORMS}", place="Content-Type")
     if content_type != JSON or encoding is not None:
         check_media_type(content_type, encoding)
-    given = parameters(query, (DELIVERY,)) if query else {}
+    homes = HOMES_OF_TOPICS if topic == OWN_TOPICS else HOMES
+    given = parameters(query, (DELIVERY,), homes) if query else {}
     times = times_of(given, defaults) if given else defaults
     form = Form(times, partial(_parsed, topic, caller_of(scope), limits), JSON)
     return _to_the_spool(form) if given and is_spooled(given) else form
@@ -215,7 +226,7 @@ def _parsed(topic: str, caller: Caller, limits: BodyLimits, body: bytes) -> list
 
 
 def _octet_stream(topic: str, scope: Scope, defaults: Times) -> Form:
-    given = parameters(scope["query_string"], (DELIVERY, *PARAMETERS))
+    given = parameters(scope["query_string"], (DELIVERY, *PARAMETERS), _HOMES_OF_BYTES)
     record = record_without_value(topic, scope, given)
     meaning = b"%s %r" % (OCTET_STREAM, record)
     form = Form(times_of(given, defaults), lambda body: [record._replace(value=body)], meaning)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from service.wire.json_parts import ArrayParts, BodyLimits, array_of_member, items_of
-from service.wire.strict_json import BodyError, compact, find_fault, misfit
+from service.wire.strict_json import BodyError, Homes, compact, find_fault, misfit
 
 T = TypeVar("T")
 
@@ -34,9 +34,13 @@ _WHOLE: Final = msgspec.json.Decoder(_Whole)
 
 
 class RecordList:
-    """The faults of one kind of list. `status_of` gives the status of msgspec's message."""
+    """The faults of one kind of list.
 
-    def __init__(self, status_of: Callable[[str], int] = lambda _: 422) -> None:
+    `homes` says what an unknown member is elsewhere; `status_of` gives the status of msgspec's message.
+    """
+
+    def __init__(self, homes: Homes, status_of: Callable[[str], int] = lambda _: 422) -> None:
+        self._homes = homes
         self._status_of = status_of
 
     def split(self, body: bytes, limits: BodyLimits) -> tuple[bytes, list[bytes]]:
@@ -100,7 +104,7 @@ class RecordList:
 
     def fault(self, error: msgspec.ValidationError, place: str = "") -> BodyError:
         """Returns `error` as a BodyError. `place` is that of the decoded text in the body."""
-        found = misfit(error, place, self._status_of(str(error)))
+        found = misfit(error, place, self._status_of(str(error)), self._homes)
         if found.place and ("." in found.place or not found.message.startswith("Expected")):
             return found
         return BodyError(found.status, found.place, f"{found.message}; {_FORM}")

@@ -29,7 +29,7 @@ from service.produce.many_topics import OWN_TOPICS
 from service.produce.record_list import LEAST_BYTES, RecordList
 from service.wire.json_parts import LARGE_BYTES, NO_LIMITS, BodyLimits, items_of
 from service.wire.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
-from service.wire.strict_json import MAX_INT32, BodyError, compact, misfit, refuse_unfit
+from service.wire.strict_json import MAX_INT32, BodyError, Homes, compact, misfit, refuse_unfit
 
 #: int64, as on the wire.
 MAX_TIMESTAMP_MS: Final = 2**63 - 1
@@ -78,13 +78,26 @@ class _Decoders(NamedTuple):
     faults: RecordList
 
     @classmethod
-    def of(cls, body: type[_Body], record: type[_Record]) -> _Decoders:
-        return cls(msgspec.json.Decoder(body), msgspec.json.Decoder(list[record]), RecordList())  # type: ignore[valid-type]
+    def of(cls, body: type[_Body], record: type[_Record], homes: Homes) -> _Decoders:
+        return cls(msgspec.json.Decoder(body), msgspec.json.Decoder(list[record]), RecordList(homes))  # type: ignore[valid-type]
 
 
+_TIMES: Final = ("max_block_ms", "timeout_ms", "delivery")
+_FORMATS: Final = ("key_format", "value_format")
+_OF_RECORD: Final = "a member of a record"
+#: What a name is in a request with a JSON body.
+HOMES: Final[Homes] = {
+    **dict.fromkeys(_TIMES, "a query parameter"),
+    **dict.fromkeys(_FORMATS, "a member of the body, beside records"),
+    **dict.fromkeys(("key", "value", "partition", "timestamp", "headers"), _OF_RECORD),
+    "idempotency_key": "the header Idempotency-Key",
+    "topic": "in the path; POST /v1/records takes records with their own topics",
+}
+HOMES_OF_TOPICS: Final[Homes] = {**HOMES, "topic": _OF_RECORD}
+_HOMES_OF_LINE: Final[Homes] = {**HOMES, **dict.fromkeys(_FORMATS, "a query parameter")}
 _RECORD: Final = msgspec.json.Decoder(_Record)
-_OF_TOPIC: Final = _Decoders.of(_Body, _Record)
-_OF_TOPICS: Final = _Decoders.of(_TopicsBody, _TopicRecord)
+_OF_TOPIC: Final = _Decoders.of(_Body, _Record, HOMES)
+_OF_TOPICS: Final = _Decoders.of(_TopicsBody, _TopicRecord, HOMES_OF_TOPICS)
 _HEADERS: Final = msgspec.json.Decoder(list[_Header])
 _STRING: Final = msgspec.json.Decoder(str)
 
@@ -205,7 +218,7 @@ class LineCodec:
         try:
             items = [_RECORD.decode(text) for text in texts]
         except msgspec.ValidationError as e:
-            raise misfit(e) from e
+            raise misfit(e, homes=_HOMES_OF_LINE) from e
         records, understood = _one_by_one(self._topic, items, self._decode_key, self._decode_value, first)
         if understood != sum(map(len, texts)):
             for line in lines:

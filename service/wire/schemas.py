@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from service.base.topic_names import MAX_LENGTH
 from service.wire.errors import refused
 from service.wire.strict_json import MAX_INT32
 from service.wire.waiting import MAX_WAIT_MS
@@ -83,6 +84,13 @@ class WaitQuery(Query):
         None, description="How long to wait for metadata at most (Kafka's max.block.ms, for this request)."
     )
 
+
+TOPIC_NAME: Final[dict[str, Any]] = {
+    "type": "string",
+    "pattern": "^[a-zA-Z0-9._-]+$",
+    "minLength": 1,
+    "maxLength": MAX_LENGTH,
+}
 
 #: A header of a record in a body that is parsed by hand.
 RECORD_HEADER: Final[dict[str, Any]] = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Final, NoReturn
 
 import msgspec
@@ -46,6 +47,13 @@ _PROBED_BYTES: Final = 16 * 1024
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
+#: Names that callers put into the wrong part of a request, in lower case with underscores, and what they are:
+#: `a query parameter`.
+Homes = Mapping[str, str]
+NO_HOMES: Final[Homes] = {}
+_UNKNOWN: Final = "Object contains unknown field `"
+
+
 class BodyError(Exception):
     """A rejected body: 400 for malformed JSON, 422 for an impossible request.
 
@@ -59,10 +67,19 @@ class BodyError(Exception):
         super().__init__(f"{place}: {message}" if place else message)
 
 
-def misfit(error: msgspec.ValidationError, place: str = "", status: int = 422) -> BodyError:
+def misfit(
+    error: msgspec.ValidationError, place: str = "", status: int = 422, homes: Homes = NO_HOMES
+) -> BodyError:
     """Returns the BodyError for wrongly shaped JSON, from msgspec's `what - at `$.path``, at `place`."""
     message, _, path = str(error).partition(" - at `$")
-    return BodyError(status, (place + path.rstrip("`")).lstrip("."), message)
+    unknown = message.removeprefix(_UNKNOWN).rstrip("`") if message.startswith(_UNKNOWN) else ""
+    return BodyError(status, (place + path.rstrip("`")).lstrip("."), message + home_of(unknown, homes))
+
+
+def home_of(name: str, homes: Homes) -> str:
+    """Returns where an unknown member or parameter belongs, to add to a message; empty if nobody knows."""
+    home = homes.get(name.lower().replace("-", "_"))
+    return "" if home is None else f"; {name} is {home}"
 
 
 def compact(body: bytes) -> bytes:

@@ -50,6 +50,8 @@ _ANY_MODE: Final[Modes] = (None, _STRUCTURED, _BATCH)
 _ACCEPTED: Final = 202
 
 
+_TOKEN: Final = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - a pattern
+_QUOTED: Final = r'"[ !#-\[\]-~]*"'
 _TEXT_OR_NULL: Final[dict[str, Any]] = {"type": ["string", "null"], "minLength": 1}
 
 _EXAMPLE: Final[dict[str, Any]] = {
@@ -71,7 +73,10 @@ EVENT: Final[dict[str, Any]] = {
         "id": {"type": "string", "minLength": 1},
         "source": {"type": "string", "minLength": 1, "format": "uri-reference"},
         "type": {"type": "string", "minLength": 1},
-        "datacontenttype": _TEXT_OR_NULL,
+        "datacontenttype": {
+            **_TEXT_OR_NULL,
+            "pattern": f"^{_TOKEN}/{_TOKEN}( *; *{_TOKEN}=({_TOKEN}|{_QUOTED}))*$",
+        },
         "dataschema": {**_TEXT_OR_NULL, "format": "uri"},
         "subject": _TEXT_OR_NULL,
         "time": {**_TEXT_OR_NULL, "format": "date-time"},
@@ -91,13 +96,14 @@ _HEADERS: Final = (
     ("ce-partitionkey", "customer-7", "Becomes the record's key."),
 )
 
+_FORMATS: Final = {"ce-specversion": {"pattern": r"^1\.0$"}, "ce-source": {"format": "uri-reference"}}
 _REQUIRED: Final = ("ce-specversion", "ce-id", "ce-source", "ce-type")
 _PARAMETERS: Final = [
     {
         "name": name,
         "in": "header",
         "required": name in _REQUIRED,
-        "schema": {"type": "string"},
+        "schema": {"type": "string", "minLength": 1, **_FORMATS.get(name, {})},
         "example": example,
         "description": description,
     }

@@ -81,7 +81,7 @@ def _status_of(message: str) -> int:
     return 422 if message.startswith("Object contains unknown field") else 400
 
 
-_LIST: Final = RecordList(_status_of)
+_LIST: Final = RecordList({"async": "a query parameter"}, _status_of)
 
 
 def parse_body(

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, FORMATS
+from service.produce.records_codec import MAX_TIMESTAMP_MS
 from service.wire.payload import Format
 from service.wire.schemas import RECORD_HEADER, NoQuery, error_answers
 from service.wire.strict_json import MAX_INT32
@@ -149,6 +150,7 @@ def _body_schema(form: Format) -> dict[str, Any]:
             "timestamp": {
                 "type": ["integer", "null"],
                 "minimum": 0,
+                "maximum": MAX_TIMESTAMP_MS,
                 "description": "Milliseconds since 1970; now if null or absent.",
             },
             "headers": {"type": ["array", "null"], "items": RECORD_HEADER},

@@ -74,7 +74,7 @@ def test_a_wrong_path_method_or_form_is_named_with_the_remedy(web: NativeApp) ->
         ("POST", PRODUCE, b'{"value":"hello"}'): (
             "body",
             "no",
-            f"Object contains unknown field `value`; {form}",
+            f"Object contains unknown field `value`; value is a member of a record; {form}",
         ),
         ("POST", PRODUCE, b'{"records":["hello"]}'): (
             "records[0]",
@@ -91,6 +91,77 @@ def test_a_wrong_path_method_or_form_is_named_with_the_remedy(web: NativeApp) ->
         found = web.ask(method, path, headers={"content-type": "application/json"}, content=body).json()
         assert (found["place"], found.get("written"), found["detail"]) == expected
     assert len(web.get("/" + "x" * 5_000).json()["detail"]) < 300
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place", "said"),
+    [
+        (PRODUCE, '{"timeout_ms":5,"records":[{"value":1}]}', "body", "timeout_ms is a query parameter; "),
+        (PRODUCE, '{"Idempotency-Key":"a","records":[]}', "body", "is the header Idempotency-Key; "),
+        (PRODUCE, '{"partition":1,"records":[]}', "body", "partition is a member of a record; "),
+        (
+            PRODUCE,
+            '{"records":[{"value":1,"max_block_ms":5}]}',
+            "records[0]",
+            "max_block_ms is a query parameter",
+        ),
+        (
+            PRODUCE,
+            '{"records":[{"value":1,"key_format":"json"}]}',
+            "records[0]",
+            "key_format is a member of the",
+        ),
+        (
+            PRODUCE,
+            '{"records":[{"value":1,"topic":"orders"}]}',
+            "records[0]",
+            "topic is in the path; POST /v1",
+        ),
+        (PRODUCE + "?partition=1", "{}", "query.partition", "; partition is a member of a record"),
+        (PRODUCE + "?Idempotency-Key=1", "{}", "query.Idempotency-Key", "; Idempotency-Key is the header"),
+        (PRODUCE + "?topic=a", "{}", "query.topic", "; topic is in the path"),
+        ("/v1/records", '{"topic":"orders","records":[]}', "body", "topic is a member of a record; "),
+        ("/v1/records?topic=a", "{}", "query.topic", "; topic is a member of a record"),
+        ("/v1/leaders", '{"max_age_ms":5,"lookups":[]}', "body", "; max_age_ms is a query parameter"),
+        ("/v1/leaders", '{"topic":"orders","lookups":[]}', "body", "; topic is a member of a look-up"),
+        ("/v1/leaders?topic=a", "{}", "query.topic", "is not a query parameter of this request"),
+    ],
+)
+def test_a_name_in_the_wrong_part_of_a_request_is_said_with_its_place_and_where_it_belongs(
+    web: NativeApp, path: str, body: str, place: str, said: str
+) -> None:
+    answer = web.ask("POST", path, headers={"content-type": "application/json"}, content=body.encode())
+    assert answer.status_code == 422, answer.text
+    found = answer.json()
+    assert found["place"] == place
+    assert said in found["detail"]
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("Pilotfish-Key", "Pilotfish-Key"),
+        ("headers", "Pilotfish-Headers"),
+        ("Idempotency_Key", "Idempotency-Key"),
+    ],
+)
+def test_a_header_of_one_record_that_is_in_the_query_is_named(web: NativeApp, name: str, header: str) -> None:
+    answer = web.ask(
+        "POST", f"{PRODUCE}/bytes?{name}=a", headers={"content-type": "application/octet-stream"}
+    )
+    assert (answer.status_code, answer.json()["place"]) == (422, f"query.{name}")
+    assert answer.json()["detail"].endswith(f"; {name} is the header {header}")
+
+
+def test_a_line_of_a_stream_that_names_a_format_is_told_where_it_belongs(web: NativeApp) -> None:
+    answer = web.ask(
+        "POST",
+        PRODUCE,
+        headers={"content-type": "application/x-ndjson"},
+        content=b'{"value":1,"value_format":"text"}\n',
+    )
+    error = json.loads(answer.text.splitlines()[0])["error"]
+    assert error["message"].endswith("; value_format is a query parameter")
 
 
 def test_the_pages_need_no_token_and_an_unknown_one_is_not_there(tmp_path: Path) -> None:

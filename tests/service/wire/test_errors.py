@@ -124,7 +124,7 @@ def test_an_unknown_code_keeps_its_number() -> None:
     [
         (
             "/v1/topics?pagesize=1",
-            "query.pagesize: is not a parameter of this request; /openapi.json lists them",
+            "query.pagesize: is not a query parameter of this request; /openapi.json lists them",
         ),
         ("/v1/topics/orders/partitions/x", "path.partition: must be a whole number in plain digits"),
     ],

@@ -225,6 +225,7 @@ def test_all_members_at_once_in_any_order_and_any_white_space_are_understood() -
 _FORM = '; the form is {"records":[{"value":...}]}'
 UNKNOWN_MEMBERS = {
     '{"records":[{"value":1}],"x":1}': f"Object contains unknown field `x`{_FORM}",
+    '{"records":[],"async":1}': f"Object contains unknown field `async`; async is a query parameter{_FORM}",
     '{"record":[{"value":1}]}': f"Object contains unknown field `record`{_FORM}",
     '{"records":[{"value":1},{"valur":1}]}': "records[1]: Object contains unknown field `valur`",
     '{"records":[{"value":1,"Key":1}]}': "records[0]: Object contains unknown field `Key`",
