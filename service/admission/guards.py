@@ -32,6 +32,7 @@ Metadata Request Headers, sections 2 and 4.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -113,7 +114,6 @@ _SHUTTING_DOWN: Final = Problem(
     503,
     "the sidecar is shutting down",
     retriable=True,
-    written="no",
     headers=(CLOSE,),
     reason=SHUTTING_DOWN,
 )
@@ -137,11 +137,13 @@ class Guards:
         access: Access | None = None,
         open_paths: Container[str] = (),
         is_stream: Callable[[Scope], bool] = lambda _: False,
+        may_be_written: Callable[[Scope], bool] = lambda _: False,
         quit_path: Quit | None = None,
     ) -> None:
         """`look_ups` serves GET, `app` the other methods.
 
-        `is_stream` returns whether a request's body is limited record by record. `access` is None if no
+        `is_stream` returns whether a request's body is limited record by record; `may_be_written`, whether an
+        earlier one with the same Idempotency-Key may have written records. `access` is None if no
         tokens are in use; `open_paths` can be read without a token. `quit_path` is None if it has no token.
         """
         self._app = app
@@ -158,6 +160,7 @@ class Guards:
         self._access = access
         self._open_paths = open_paths
         self._is_stream = is_stream
+        self._may_be_written = may_be_written
         self._quit = quit_path
         #: Header lines of each answer to a request that `caller_at_once` admits.
         self.added_lines: Final = header_lines(
@@ -217,7 +220,9 @@ class Guards:
             if scope["method"] == "HEAD":
                 return self._look_ups(as_get(scope), receive, head_of(send))
             if self._drain.begun:
-                return self._refuse(scope, send, self._retry_after.on(_SHUTTING_DOWN))
+                written = "unknown" if self._may_be_written(scope) else "no"
+                problem = replace(_SHUTTING_DOWN, written=written)
+                return self._refuse(scope, send, self._retry_after.on(problem))
             is_packed = coding is not None and coding.lower() == b"gzip"
             if (length is None or is_packed) and not self._is_stream(scope):
                 if is_packed:

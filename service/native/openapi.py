@@ -37,7 +37,7 @@ _OF_GUARDS: Final = {
     "421": "The Host is not in `allowed_hosts`.",
 }
 _OF_GUARDS_WITH_BODY: Final = {
-    "503": "The sidecar is shutting down; nothing was written.",
+    "503": "The sidecar is shutting down; nothing of this request was written.",
 }
 
 _TOPIC: Final = {

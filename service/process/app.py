@@ -216,6 +216,7 @@ class App:
                 }
             ),
             is_stream=lambda scope: any(is_stream(scope) for is_stream in streams),
+            may_be_written=inner.may_be_written,
             quit_path=None
             if self.quit_token is None
             else Quit(self.quit_token, self.sidecar.drain, self.sidecar.http),

@@ -156,6 +156,11 @@ class IdempotencyKeys:
     def __len__(self) -> int:
         return len(self._attempts)
 
+    def __contains__(self, name: Name) -> bool:
+        """Returns whether a request under this key runs, or may have written records."""
+        self._forget_expired()
+        return name in self._attempts
+
     def find(self, name: Name, digest: bytes) -> Attempt | None:
         """Returns the earlier request under this key, or None. Raises ProblemError (422) if it differs."""
         self._forget_expired()

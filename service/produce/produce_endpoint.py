@@ -95,6 +95,7 @@ class ProduceEndpoint:
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
+        self._keys = keys
         self._retry_after = retry_after
         self._failed = failed
         self._once = Once(producing, keys, self._clock, self._acknowledged, metrics.replays, body_threads)
@@ -145,6 +146,24 @@ class ProduceEndpoint:
             self._metrics.in_progress -= 1
             counters = self._metrics.route_counters("POST", ROUTE, status)
             counters.add(perf_counter() - started, self._metrics.traceparent_of(scope))
+
+    def may_be_written(self, scope: Scope) -> bool:
+        """Returns whether an earlier request with this one's Idempotency-Key may have written records."""
+        keys = header_values(scope, b"idempotency-key")
+        root, v1, *parts = scope["path"].split("/")
+        if not keys or (root, v1) != ("", "v1"):
+            return False
+        match parts:
+            case ["records"]:
+                topic = OWN_TOPICS
+            case ["topics", topic, "records", *_]:
+                pass
+            case _:
+                return False
+        try:
+            return Name(caller_of(scope).name, topic, key_of(keys)) in self._keys
+        except ProblemError:  # a malformed key names no request
+            return False
 
     def open_stream(self, topic: str, scope: Scope, receive: Receive) -> StreamedAnswer:
         """Returns the response to an NDJSON request; call it. Raises ProblemError: nothing was written."""

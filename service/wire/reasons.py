@@ -204,7 +204,7 @@ SHUTTING_DOWN: Final = Reason(
     "shutting-down",
     "Shutting down",
     (503,),
-    "The sidecar is shutting down. Nothing was written.",
+    "The sidecar is shutting down. Nothing was written, unless `written` is `unknown`.",
     "Repeat it after `Retry-After`, on a new connection.",
 )
 SPOOL: Final = Reason(

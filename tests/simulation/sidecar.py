@@ -336,6 +336,7 @@ class Process:
             metrics=sidecar.http,
             retry_after=sidecar.retry_after,
             is_stream=is_ndjson_stream,
+            may_be_written=endpoint.may_be_written,
         )
         self.producer.start()
         if disk is not None:

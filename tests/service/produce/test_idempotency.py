@@ -377,6 +377,32 @@ async def test_a_504_of_which_nothing_was_written_after_all_is_tried_again(web: 
     assert len(web.producer.submitted) == 2
 
 
+async def test_a_sidecar_that_stops_does_not_say_that_a_retry_of_a_504_wrote_nothing(web: NativeApp) -> None:
+    async with ended_with(web, ONE, UNKNOWN) as (client, first, ticket):
+        web.app.sidecar.drain.begin()
+        said = {
+            (path, key): (await client.post(path, content=ONE, headers=headers_of(key))).json()["written"]
+            for path in (
+                PATH,
+                "/v1/topics/%6frders/records",
+                f"{PATH}/bytes",
+                "/v1/topics/audit/records",
+                "/v1/records",
+            )
+            for key in ("k1", "another", "")
+        }
+        settle(ticket, NOT_WRITTEN)
+        after = await ask(client)
+    assert first.status_code == 504
+    assert {asked for asked, written in said.items() if written == "unknown"} == {
+        (PATH, "k1"),
+        ("/v1/topics/%6frders/records", "k1"),
+        (f"{PATH}/bytes", "k1"),
+    }
+    assert (after.status_code, after.json()["type"]) == (503, "/problems/shutting-down")
+    assert after.json()["written"] == "no"
+
+
 async def test_a_207_with_an_unknown_record_becomes_what_it_was_in_truth(web: NativeApp) -> None:
     async with ended_with(web, THREE, ACKNOWLEDGED, UNKNOWN, ACKNOWLEDGED) as (client, first, ticket):
         settle(ticket, *[ACKNOWLEDGED] * 3)
