@@ -28,7 +28,7 @@ from tests.fuzz.http_listener import (
     slow_callers_are_ended,
 )
 from tests.fuzz.http_prober import Prober
-from tests.fuzz.openapi_cases import TOPIC, ask, follow_links, operations
+from tests.fuzz.openapi_cases import THERE, TOPIC, ask, follow_links, operations
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -86,12 +86,12 @@ def endure(seed: int, *, until_s: float, folder: Path) -> Endured:
     """
     endured = Endured()
     with FakeCluster(3, seed=seed) as cluster:
-        cluster.create_topic(TOPIC, partitions=3)
+        cluster.create_topic(TOPIC, partitions=3, replication_factor=3)
         with Sidecar(
             folder,
             bootstrap_servers=cluster.bootstrap_servers,
             kafka=KAFKA,
-            flags=_FLAGS,
+            flags=(*_FLAGS, "--spool-folder", str(folder / "spool")),
             limits=LIMITS,
         ) as sidecar:
             before_mb = memory_mb(sidecar)
@@ -135,7 +135,7 @@ async def _probe(sidecar: Sidecar, endured: Endured) -> None:
 def _ask(sidecar: Sidecar, endured: Endured, seed: int, until_s: float) -> None:
     """Some cases of each operation, until the time is over."""
     document: Any = schemathesis.openapi.from_url(f"{sidecar.api_url}/openapi.json")
-    there = {"topic": TOPIC, "cluster_id": sidecar.api.get("/v1/cluster").json()["cluster_id"]}
+    there = {**THERE, "cluster_id": sidecar.api.get("/v1/cluster").json()["cluster_id"]}
     for operation in operations():
         if time.monotonic() >= until_s:
             return

@@ -35,6 +35,15 @@ FLAGS: Final = ("--unknown-topic-wait-ms", str(WAIT_MS), "--log-level", "warning
 LIMITS: Final = {"lookup_wait_ms": WAIT_MS, "unknown_topics_per_second": 100_000}
 #: The topic that the document's examples speak of.
 TOPIC: Final = "orders"
+#: What exists, by parameter: a sidecar's name by default, and what a cluster of three brokers has.
+THERE: Final = {
+    "topic": TOPIC,
+    "partition": "1",
+    "partition_id": "1",
+    "broker_id": "2",
+    "metadata.partitionNumber": "1",
+    "appid": "pilotfish",
+}
 _PATIENCE_S: Final = 30
 _LINKS_IN_A_CHAIN: Final = 6
 
@@ -78,7 +87,7 @@ def ask(
 ) -> int:
     """Asks so many made-up requests, and the document's own; how many altogether.
 
-    `there` are path parameters of existing resources: made-up names don't exist. Without a seed the requests
+    `there` are parameters of existing resources: made-up names don't exist. Without a seed the requests
     are the same each time. Raises the errors of schemathesis.
     """
     asked = 0

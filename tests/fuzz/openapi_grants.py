@@ -34,7 +34,9 @@ def make_grantable(case: Case[Any], there: Mapping[str, str], linked: Collection
         if name not in linked:
             case.query.pop(name, None)
     for given in (case.path_parameters, case.query):
-        given.update({name: there[name] for name in given if name in there and name not in linked})
+        # A link may bring a made-up topic, since answers repeat the one that was asked for.
+        names = [name for name in given if name in there and (name not in linked or name == "topic")]
+        given.update({name: there[name] for name in names})
     _of_key(case)
     if "ce-id" in case.headers:
         _of_attribute_headers(case)
@@ -47,7 +49,7 @@ def make_grantable(case: Case[Any], there: Mapping[str, str], linked: Collection
         for record in case.body.get("records", ()):
             _of_record(case, record, there)
         for lookup in case.body.get("lookups", ()):
-            _of_lookup(lookup)
+            _of_lookup(lookup, there)
         _with_distinct(case.body.get("entries", ()), "id")
     elif isinstance(case.body, list) and case.path == "/cloudevents/{topic}/batch":
         case.body = [_event(event) for event in case.body]
@@ -125,8 +127,9 @@ def _of_record(case: Case[Any], record: dict[str, Any], there: Mapping[str, str]
             record[name] = _ANY_FORMAT
 
 
-def _of_lookup(lookup: dict[str, Any]) -> None:
-    """Either a partition or a key, in its format."""
+def _of_lookup(lookup: dict[str, Any], there: Mapping[str, str]) -> None:
+    """Either a partition or a key, in its format. The answer repeats the topic, and links follow it."""
+    lookup["topic"] = there["topic"]
     if "key" in lookup:
         lookup.pop("partition", None)
         lookup["key"] = _ANY_FORMAT

@@ -12,7 +12,17 @@ import pytest
 import schemathesis
 
 from client_core.testing import FakeCluster
-from tests.fuzz.openapi_cases import FLAGS, LIMITS, TOPIC, WAIT_MS, Operation, ask, follow_links, operations
+from tests.fuzz.openapi_cases import (
+    FLAGS,
+    LIMITS,
+    THERE,
+    TOPIC,
+    WAIT_MS,
+    Operation,
+    ask,
+    follow_links,
+    operations,
+)
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
@@ -28,14 +38,14 @@ _CHAINS: Final = 15
 @pytest.fixture(scope="module")
 def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     with FakeCluster(3) as cluster:
-        cluster.create_topic(TOPIC, partitions=3)
+        cluster.create_topic(TOPIC, partitions=3, replication_factor=3)
         folder: Path = tmp_path_factory.mktemp("sidecar")
         kafka = {"max.block.ms": str(WAIT_MS), "client.id": "openapi"}
         with Sidecar(
             folder,
             bootstrap_servers=cluster.bootstrap_servers,
             kafka=kafka,
-            flags=FLAGS,
+            flags=(*FLAGS, "--spool-folder", str(folder / "spool")),
             limits=LIMITS,
         ) as running:
             yield running
@@ -48,8 +58,8 @@ def document(sidecar: Sidecar) -> Any:
 
 @pytest.fixture(scope="module")
 def there(sidecar: Sidecar) -> dict[str, str]:
-    """Path parameters of existing resources: the names that hypothesis makes up don't exist."""
-    return {"topic": TOPIC, "cluster_id": sidecar.api.get("/v1/cluster").json()["cluster_id"]}
+    """Parameters of existing resources: the names that hypothesis makes up don't exist."""
+    return {**THERE, "cluster_id": sidecar.api.get("/v1/cluster").json()["cluster_id"]}
 
 
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
