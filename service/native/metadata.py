@@ -214,11 +214,14 @@ def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
     Raises ProblemError unless exactly one of partition, key and header is given.
     """
     in_header = header_values(request.scope, b"pilotfish-key")
+    if len(in_header) > 1:
+        raise refused(400, "is given twice", place="Pilotfish-Key")
     given = (query.partition is not None) + (query.key is not None) + len(in_header)
     if given != 1:
         raise refused(422, "needs exactly one of partition, key and the header Pilotfish-Key", place="query")
     if query.partition is not None:
         return None
+    place = "Pilotfish-Key" if in_header else "query.key"
     try:
         written = in_header[0].decode() if in_header else query.key
         assert written is not None
@@ -226,7 +229,7 @@ def _key_of(request: Request, query: LeaderQuery) -> bytes | None:
     except UnicodeDecodeError as e:
         raise refused(400, "invalid UTF-8", place="Pilotfish-Key") from e
     except ValueError as e:
-        raise refused(422, str(e), place="key") from e
+        raise refused(422, str(e), place=place) from e
     if key is None:
-        raise refused(422, "a null key has no fixed partition", place="key")
+        raise refused(422, "a null key has no fixed partition", place=place)
     return key

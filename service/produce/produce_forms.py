@@ -84,8 +84,10 @@ def record_without_value(topic: str, scope: Scope, given: Mapping[str, str]) -> 
 
 def _key_of(scope: Scope, given: Mapping[str, str]) -> bytes | None:
     in_header = header_values(scope, _KEY)
-    if len(in_header) + ("key" in given) > 1:
-        raise refused(422, "is given twice; use the query or the header Pilotfish-Key", place="key")
+    if len(in_header) > 1:
+        raise refused(400, "is given twice", place="Pilotfish-Key")
+    if in_header and "key" in given:
+        raise refused(422, "the header Pilotfish-Key has a key, too; send one of them", place="query.key")
     form = format_of(given, "key_format", Format.TEXT)
     place = "Pilotfish-Key" if in_header else "query.key"
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from selenium.webdriver.common.by import By
@@ -58,7 +59,7 @@ def faults_in_every_look(page: ConsolePage, *, bundled: bool = False) -> list[st
         for colours in ("light", "dark"):
             page.prefer(prefers_color_scheme=colours)
             if bundled:
-                page.until(lambda colours=colours: page.run(SETTLED, colours))
+                page.until(partial(page.run, SETTLED, colours))
             faults = axe_faults(page.browser, undecided=not bundled)
             faults += [] if bundled else own_faults(page.browser)
             found += [f"{width} pixels, {colours}: {fault}" for fault in faults]

@@ -127,7 +127,8 @@ def follow_links(document: Any, there: Mapping[str, str], *, chains: int, seed: 
 
         def step(self, input: StepInput) -> StepOutput:
             self.linked = frozenset(name for _, name in input.applied_parameters)
-            return super().step(input)
+            output: StepOutput = super().step(input)
+            return output
 
         def before_call(self, case: Case[Any]) -> None:
             asked[f"{case.method} {case.path}"] += 1

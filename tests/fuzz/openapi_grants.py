@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from schemathesis import Case
-
 #: What only an answer gives: links bring it.
 FROM_ANSWERS: Final = ("page_token", "min_version")
 #: Text, JSON and base64.
@@ -28,7 +26,7 @@ _MANY_DIGITS: Final = 8
 _keys: Final = count()
 
 
-def make_grantable(case: Case[Any], there: Mapping[str, str], linked: Collection[str] = ()) -> None:
+def make_grantable(case: Any, there: Mapping[str, str], linked: Collection[str | None] = ()) -> None:
     """Changes a drawn request. `there` are names that exist; `linked` are the parameters of a link."""
     for name in FROM_ANSWERS:
         if name not in linked:
@@ -59,7 +57,7 @@ def make_grantable(case: Case[Any], there: Mapping[str, str], linked: Collection
             entry["contentType"] = "application/json"  # which `event` fits another type?
 
 
-def _of_key(case: Case[Any]) -> None:
+def _of_key(case: Any) -> None:
     """One key at most, in its format, or a partition; a new Idempotency-Key; header names in UTF-8."""
     if "Pilotfish-Key" in case.headers:
         case.query.pop("key", None)
@@ -73,17 +71,17 @@ def _of_key(case: Case[Any]) -> None:
         else:
             case.query.pop("partition", None)
     if "Idempotency-Key" in case.headers:
-        quote, key = re.fullmatch('("?)(.*)', case.headers["Idempotency-Key"]).groups()
-        case.headers["Idempotency-Key"] = (
-            f"{quote}{next(_keys)}-{key}" if len(key) < 240 else f"{next(_keys)}"
-        )
+        key = case.headers["Idempotency-Key"]
+        at = 1 if key.startswith('"') else 0
+        new = f"{key[:at]}{next(_keys)}-{key[at:]}" if len(key) < 240 else f"{next(_keys)}"
+        case.headers["Idempotency-Key"] = new
     if "Pilotfish-Headers" in case.headers:  # names are UTF-8
         case.headers["Pilotfish-Headers"] = re.sub(
             "[a-zA-Z0-9+/=]{4}", lambda group: _ASCII[group[0].count("=")], case.headers["Pilotfish-Headers"]
         )
 
 
-def _of_query(case: Case[Any]) -> None:
+def _of_query(case: Any) -> None:
     """A time that is past, a duration that is not too long, and what is for streams."""
     if "timestamp" in case.query:
         case.query["timestamp"] = min(case.query["timestamp"], _PAST_MS)
@@ -93,7 +91,7 @@ def _of_query(case: Case[Any]) -> None:
         case.query.pop("status_ms", None)
 
 
-def _of_attribute_headers(case: Case[Any]) -> None:
+def _of_attribute_headers(case: Any) -> None:
     """Percent-encoded UTF-8, maybe in quotes."""
     for name in ("ce-id", "ce-type", "ce-source", "ce-partitionkey"):
         if name in case.headers:
@@ -112,7 +110,7 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_record(case: Case[Any], record: dict[str, Any], there: Mapping[str, str]) -> None:
+def _of_record(case: Any, record: dict[str, Any], there: Mapping[str, str]) -> None:
     """Keys and values in the formats that the body or its media type names; an existing topic."""
     if "topic" in record:
         record["topic"] = there["topic"]

@@ -108,7 +108,10 @@ def test_a_look_up_that_names_no_one_partition_is_refused(web: NativeApp) -> Non
     assert web.get(f"{path}?key=a", headers={"Pilotfish-Key": "b"}).status_code == 422
     assert web.get(path, headers={"Pilotfish-Key": b"\xff"}).status_code == 400
     twice = [("pilotfish-key", "a"), ("pilotfish-key", "b")]
-    assert web.get(path, headers=twice).status_code == 422
+    answer = web.get(path, headers=twice)
+    assert (answer.status_code, answer.json()["place"]) == (400, "Pilotfish-Key")
+    answer = web.get(f"{path}?key=a&key_format=base64")
+    assert (answer.status_code, answer.json()["place"]) == (422, "query.key")
 
 
 # -- freshness -----------------------------------------------------------------------------------------------

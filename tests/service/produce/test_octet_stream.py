@@ -96,8 +96,8 @@ def of_pairs(*written: str) -> list[tuple[str, str | bytes]]:
 #: What follows the path, headers besides the type, and the status and the place of the refusal.
 REFUSED: list[tuple[str, list[tuple[str, str | bytes]], tuple[int, str | None]]] = [
     ("?key=a&key=b", [], (400, "query.key")),
-    ("?key=a", [("Pilotfish-Key", "a")], (422, "key")),
-    ("", [("Pilotfish-Key", "a"), ("Pilotfish-Key", "a")], (422, "key")),
+    ("?key=a", [("Pilotfish-Key", "a")], (422, "query.key")),
+    ("", [("Pilotfish-Key", "a"), ("Pilotfish-Key", "a")], (400, "Pilotfish-Key")),
     ("", [("Pilotfish-Key", b"\xff")], (400, "Pilotfish-Key")),
     ("?key=%ff", [], (400, "query")),
     *(
