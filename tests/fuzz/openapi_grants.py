@@ -21,6 +21,7 @@ _ANY_FORMAT: Final = "1234"
 _FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef\ufffe\uffff\U0001fffe-\U0010ffff]")
 #: Groups of base64 by their number of "=".
 _ASCII: Final = ("YWJj", "YWI=", "YQ==")
+_BEYOND_INT32: Final = 2**31
 _PAST_MS: Final = 1_600_000_000_000
 _MANY_DIGITS: Final = 8
 _keys: Final = count()
@@ -106,8 +107,15 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
         name: _FORBIDDEN.sub("-", value) if isinstance(value, str) and not name.startswith("data") else value
         for name, value in event.items()
         if name in ("data", "data_base64")
-        or (re.fullmatch("[a-z0-9]+", name) and not isinstance(value, (dict, list, float)))
+        or (re.fullmatch("[a-z0-9]+", name) and _is_attribute(value))
     }
+
+
+def _is_attribute(value: object) -> bool:
+    """Returns whether it is a string, a boolean, a whole number of 32 bits, or null."""
+    return not isinstance(value, (dict, list, float)) and (
+        not isinstance(value, int) or abs(value) < _BEYOND_INT32
+    )
 
 
 def _of_record(case: Any, record: dict[str, Any], there: Mapping[str, str]) -> None:
