@@ -106,8 +106,7 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
     return {
         name: _FORBIDDEN.sub("-", value) if isinstance(value, str) and not name.startswith("data") else value
         for name, value in event.items()
-        if name in ("data", "data_base64")
-        or (re.fullmatch("[a-z0-9]+", name) and _is_attribute(value))
+        if name in ("data", "data_base64") or (re.fullmatch("[a-z0-9]+", name) and _is_attribute(value))
     }
 
 
