@@ -10,7 +10,7 @@ disk. A file system whose journal was aborted, or whose blocks could not be allo
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.support.crash_disk import SHORT, CrashDisk, zeroed
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
     from tests.simulation.world import World
 
-_ERRORS = {"eio": errno.EIO, "enospc": errno.ENOSPC, "short": SHORT}
+_ERRORS: Final = {"eio": errno.EIO, "enospc": errno.ENOSPC, "short": SHORT}
+
+
+#: A hard state.
+NO_DEAD_LETTER: Final = "a dead letter could not be written"
 
 
 class KilledError(BaseException):
@@ -86,7 +90,7 @@ class SimulatedDisk(CrashDisk):
 
     def _refuse_dead_letters(self) -> None:
         if self.no_dead_letters:
-            self._world.reach("a dead letter could not be written")
+            self._world.reach(NO_DEAD_LETTER)
             raise OSError(errno.EIO, "no dead letters here")
 
     def fsync(self, descriptor: int) -> None:

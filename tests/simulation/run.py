@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from client_core.error_codes import Errors
 from client_core.testing.controller import TopicConfig
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError
@@ -32,7 +33,7 @@ from tests.simulation.world import SimulatedClock, SimulationError, World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.plan import FaultPlan, Plan, RequestPlan
+    from tests.simulation.plan import FaultPlan, Plan, RequestPlan, TopicPlan
 
 #: The last fault has ended by then.
 _HEALED_MS: Final = BUSY_MS + 2_500
@@ -46,6 +47,14 @@ _STATES: Final = 12
 
 #: What the model calls an outcome.
 _ANSWERS: Final = {"acknowledged": "ack", "spooled": "spooled", "no": "no", "unknown": "unknown"}
+
+
+#: Of two that may end by themselves, and one that ends with somebody's help.
+_NO_PRODUCER_ID: Final = (
+    Errors.COORDINATOR_LOAD_IN_PROGRESS,
+    Errors.NOT_COORDINATOR,
+    Errors.CLUSTER_AUTHORIZATION_FAILED,
+)
 
 
 class Judged(NamedTuple):
@@ -89,10 +98,12 @@ class Run:
         for topic in plan.topics:
             self.world.at(topic.created_ms, self._created(topic.name))
             if topic.grows_ms is not None:
-                self.world.at(topic.grows_ms, partial(self.brokers.add_partition, topic.name))
+                self.world.at(topic.grows_ms, partial(self._grow, topic))
         self.clock = SimulatedClock(self.world)
         self.attempts: list[Attempt] = []
         self.retries = 0
+        #: Topics that were deleted, and made again.
+        self.deleted: set[str] = set()
         self._folder = folder / "spool"
         more: dict[str, Any] = {"spool_folder": str(self._folder)} if plan.has_spool else {}
         self.settings = Settings.model_validate({"kafka": dict(plan.kafka), **plan.settings, **more})
@@ -161,7 +172,7 @@ class Run:
             process.terminate(lambda: self._ended(process, place, for_ms, by_itself=True))
             return
         self.world.log(f"sidecar {process.number}", "power cut" if how == "power cut" else "SIGKILL")
-        process.kill()
+        process.kill("cut" if how == "power cut" and not place else "kill")
         if how == "power cut" and self.disk is not None and not place:
             if self.random.random() < 0.5:
                 self.disk.cut_power()
@@ -249,18 +260,27 @@ class Run:
         if not fault.when:
             self._begin(fault)
         elif fault.when == "a request waits":
-            self._begin_when_a_request_waits(fault)
+            self._when_one(lambda process: process.waits > 0, partial(self._begin, fault))
+        elif fault.when == "a request waits for memory":
+            self._when_one(_waits_for_memory, partial(self._begin, fault))
         else:
             waits = self.world.waits_for.setdefault(fault.when, [])
             waits.append(lambda broker_id: self._begin(fault._replace(target=broker_id or fault.target)))
 
-    def _begin_when_a_request_waits(self, fault: FaultPlan) -> None:
+    def _when_one(self, waits: Callable[[Process], bool], act: Callable[[], object]) -> None:
+        """Acts as soon as this is true of a sidecar."""
         if self._is_healed:
             return
-        if any(process is not None and process.is_alive and process.waits for process in self.sidecars):
-            self._begin(fault)
+        if any(process is not None and process.is_alive and waits(process) for process in self.sidecars):
+            act()
         else:
-            self.world.at(1, lambda: self._begin_when_a_request_waits(fault))
+            self.world.at(1, lambda: self._when_one(waits, act))
+
+    def _grow(self, topic: TopicPlan) -> None:
+        if topic.grows_when_full:
+            self._when_one(_waits_for_memory, partial(self._add_partition, topic.name))
+        else:
+            self._add_partition(topic.name)
 
     def _begin(self, fault: FaultPlan) -> None:
         if self._is_healed:
@@ -338,6 +358,20 @@ class Run:
                     small = TopicConfig(min_insync_replicas=least, max_message_bytes=300)
                     brokers.state.controller.set_config(topic_plan.name, small)
                     ends(lambda: brokers.state.controller.set_config(topic_plan.name, config_of(topic_plan)))
+            case "delete topic":
+                topic_plan = self.random.choice(self.plan.topics)
+                if brokers.state.controller.topic(topic_plan.name) is not None:
+                    self.deleted.add(topic_plan.name)
+                    brokers.delete_topic(topic_plan.name)
+                    ends(partial(self._make_again, topic_plan))
+            case "no producer id":
+                error = self.random.choice(_NO_PRODUCER_ID)
+                brokers.wire.errors.add(error.name)
+                brokers.state.init_producer_id_errors.extend([error.code] * self.random.randint(1, 3))
+            case "requeue":
+                first = self.sidecars[0]
+                if first is not None and first.is_alive:
+                    first.requeue(self.judge.put_back)
             case "clock jump":
                 self.clock.wall_offset_ms += self.random.choice((-86_400_000, -60_000, 60_000, 5_400_000))
                 self.clock.jumps += 1
@@ -359,10 +393,22 @@ class Run:
             case _:
                 raise AssertionError(fault.kind)
 
+    def _add_partition(self, topic: str) -> None:
+        if any(process and process.waits_for_both(topic) for process in self.sidecars):
+            self.world.reach("a partition came while some waited for it, and others for memory")
+        self.brokers.add_partition(topic)
+
+    def _make_again(self, topic: TopicPlan) -> None:
+        if any(process and process.waits_for_memory for process in self.sidecars):
+            self.world.reach("a topic was made again while requests waited for memory")
+        partitions = self.random.randint(1, topic.partitions)
+        self.brokers.create_topic(topic.name, partitions, config_of(topic), unclean=topic.unclean)
+
     def _heal(self) -> None:
         self.world.log("fault", "all faults are over")
         self._is_healed = True
         self.brokers.heal()
+        self.brokers.state.init_producer_id_errors.clear()
         for topic in self.plan.topics:
             if self.brokers.state.controller.topic(topic.name) is not None:
                 self.brokers.state.controller.set_config(topic.name, config_of(topic))
@@ -419,6 +465,10 @@ class Run:
         if not all(attempt.is_over for attempt in self.attempts):
             return False
         return not self.judge.left()
+
+
+def _waits_for_memory(process: Process) -> bool:
+    return process.waits_for_memory
 
 
 def run(plan: Plan, *, keep: list[Run] | None = None, story: bool = False, trace: bool = False) -> Judged:
