@@ -60,7 +60,7 @@ class _Waiting:
     response: ProduceResponse
     #: The partition of each batch, in the order of the response.
     places: Sequence[Place]
-    #: What is still to be replicated: the topic's id, the leader epoch, and the offset behind the last record.
+    #: What is still to be replicated: the topic, the leader epoch, and the offset behind the last record.
     needs: dict[Place, tuple[UUID | None, int, int]]
     #: Which batches were stored: see Append.
     stored: dict[Place, bytes]

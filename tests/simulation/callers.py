@@ -141,9 +141,9 @@ class Attempt:
         self.world.log(
             f"caller {request.caller}",
             f"{self.name} to sidecar {self.process.number}: {request.form}, {len(request.records)} records "
-            f"for {request.topic or 'topics of their own'}, key {request.records[0].key}, partition {request.records[0].partition}, "
-            f"timeout_ms {request.timeout_ms}, max_block_ms {request.max_block_ms}"
-            + (", Idempotency-Key" if request.has_key else ""),
+            f"for {request.topic or 'topics of their own'}, key {request.records[0].key}, "
+            f"partition {request.records[0].partition}, timeout_ms {request.timeout_ms}, "
+            f"max_block_ms {request.max_block_ms}" + (", Idempotency-Key" if request.has_key else ""),
         )
         at_ms = 0
         for index, part in enumerate(parts):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 BUSY_MS: Final = 4_000
 #: How long a sidecar may take for what is left, after the last fault.
 QUIET_MS: Final = 60_000
+#: The same where a topic lost partitions: the spool's producer keeps records for them for two minutes.
+FORGOTTEN_MS: Final = QUIET_MS + 120_000
 
 #: How long faults come that come together.
 _STORM_MS: Final = 400

@@ -26,7 +26,7 @@ from tests.simulation.brokers import ReplicatedBrokers
 from tests.simulation.callers import Attempt, value_of
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.judge import Judge
-from tests.simulation.plan import BUSY_MS, QUIET_MS, config_of
+from tests.simulation.plan import BUSY_MS, FORGOTTEN_MS, QUIET_MS, config_of
 from tests.simulation.sidecar import Process
 from tests.simulation.world import SimulatedClock, SimulationError, World
 
@@ -441,7 +441,7 @@ class Run:
             world.at(fault.at_ms, partial(self._arm, fault))
         world.run_until(lambda: False, _HEALED_MS)
         self._heal()
-        if not world.run_until(self._is_settled, QUIET_MS):
+        if not world.run_until(self._is_settled, FORGOTTEN_MS if self.deleted else QUIET_MS):
             raise SimulationError("does not settle", self.judge.left())
         # Answers and acknowledgements that nobody waits for any more.
         world.run_until(lambda: False, 2_000)

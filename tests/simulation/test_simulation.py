@@ -126,7 +126,7 @@ def broken_rule(tmp_path: Path, tamper: Callable[[Run], Any], *, at_ms: int = 6_
 
 def test_a_record_that_brokers_lose_is_noticed(tmp_path: Path) -> None:
     def lose(one: Run) -> None:
-        for (_, place), replica in one.brokers._replicas.items():
+        for (_, _, place), replica in one.brokers._replicas.items():
             if place[0] == one.plan.topics[0].name:
                 replica.log.truncate(0)
 
