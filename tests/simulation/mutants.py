@@ -45,8 +45,6 @@ _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
     "spool-close-leaves-the-queue": "the writer's actor writes the queue",
     "wakeups-dropped": "the second of the two is out of sight; the first is played alone",
     "spool-writer-leaves-a-file-open": "descriptors are not counted",
-    "memory-kept-for-a-missing-partition": "memory is held there only if a topic loses partitions meanwhile",
-    "memory-and-places-kept": "the second of the two is out of sight, and the first",
     "spool-delivery-overtakes-what-is-on-the-disk": "no seed spools a megabyte for one topic",
     "spool-delivery-forgets-the-last-on-the-disk": "no seed spools a megabyte for one topic",
     "spool-delivery-memory-without-bound": "no seed spools a megabyte for one topic",

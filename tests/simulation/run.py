@@ -143,7 +143,7 @@ class Run:
         if running is not None and running.is_alive:
             return
         self.processes += 1
-        networks = list(self.brokers.networks)
+        number = self.processes  # another one may start while this one waits for its disk
         settings = self.settings if not place else self.settings.model_copy(update={"spool_folder": None})
         try:
             process = Process(
@@ -152,17 +152,19 @@ class Run:
                 None if place else self.disk,
                 self.clock,
                 settings,
-                Random(f"process {self.plan.seed} {self.processes}"),
-                self.processes,
+                Random(f"process {self.plan.seed} {number}"),
+                number,
             )
         except SettingsError as error:
             # It ends with an error, and is started again by whoever started it.
             self.world.log("sidecar", f"can't start: {error}")
-            self.brokers.networks[:] = networks
+            names = f"sidecar {number}", f"spool {number}"
+            networks = self.brokers.networks
+            networks[:] = [network for network in networks if network.name not in names]
             self.world.at(_START_AGAIN_MS, lambda: self._start(place))
             return
-        self.sidecars[place] = self.lives[self.processes] = process
-        self.world.log(f"sidecar {self.processes}", "starts")
+        self.sidecars[place] = self.lives[number] = process
+        self.world.log(f"sidecar {number}", "starts")
 
     def _end(self, how: str, place: int, for_ms: int) -> None:
         process = self.sidecars[place]
