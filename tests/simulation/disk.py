@@ -49,6 +49,8 @@ class SimulatedDisk(CrashDisk):
         self._spoilt: set[object] = set()
         #: Called with the bytes of a file that is put into place.
         self.renamed: Callable[[Path], None] = lambda _: None
+        #: Called when a dead letter is on the disk.
+        self.set_aside: Callable[[], None] = lambda: None
 
     def fail_next(self, kind: str, operation: str) -> None:
         """The next call of this operation fails: with eio or enospc, or a write is short."""
@@ -108,6 +110,7 @@ class SimulatedDisk(CrashDisk):
         self._world.moment("a file is synced")
         if is_dead_letter:
             self._world.moment("a dead letter is stored")
+            self.set_aside()
 
     def write(self, descriptor: int, data: memoryview) -> int:
         if self.fails_at is not None and self.fails_at[1] == SHORT:

@@ -8,6 +8,7 @@
     stored twice        more often than callers asked for it, and no rule explains it
     order               acknowledged records of one partition, in the order in which they were submitted
     mark                the spool's mark passes a record that no broker has acknowledged
+    dead letter         for a reason that there was not, or before spool_topic_wait_ms
     memory              something is held when nothing is under way, or for a caller that has left
     starved             a request waited in vain for memory that no record used
     gave up             failed of a cause that there was not: no broker gave that error, no time was over, or
@@ -29,7 +30,7 @@ import msgspec
 
 from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
-from tests.simulation.callers import UNKNOWN, value_of
+from tests.simulation.callers import value_of
 from tests.simulation.copies import judge_copies
 from tests.simulation.world import SimulationError
 
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 #: How late an answer may be.
 _SLACK_MS: Final = 50
+#: The fault that makes a reason for dead letters; a topic or a partition may be missing from the start.
+_REFUSED_BY: Final = {"forbidden": "no right to write", "too_large": "too large", "invalid": "clock jump"}
+_OF_TOPICS: Final = frozenset({"topic_gone", "partition_gone"})
 #: Errors that the client has by itself.
 _OWN_ERRORS: Final = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
 #: How a failure reads whose reason is that the producer is closed.
@@ -69,6 +73,8 @@ class Judge:
         self._mark: tuple[int, dict[str, int]] = (1, {})
         #: The last number of each spooled value: the same may have been put back.
         self._entries: dict[bytes, int] = {}
+        #: The dead letters that were judged.
+        self._seen_aside: set[tuple[Path, int]] = set()
         self.acknowledged = 0
 
     # -- during the run --------------------------------------------------------------------------------------
@@ -84,8 +90,11 @@ class Judge:
         self._note_passed(sequence)
         self._check_mark(sequence)
 
-    def look_at_answer(self, attempt: Attempt, before: Attempt | None) -> None:
-        """Judges when and how a request was answered, as soon as it is over. `before`: the try before it."""
+    def look_at_answer(self, attempt: Attempt, before: Sequence[Attempt]) -> None:
+        """Judges when and how a request was answered, as soon as it is over.
+
+        `before`: the tries before it, of the same process.
+        """
         if attempt.is_cut:
             return
         if attempt.starts != 1 or attempt.answered_ms is None:
@@ -101,8 +110,8 @@ class Judge:
             )
         outcomes = attempt.outcomes()
         # Its time counts from the head, but nothing can be refused before the body is there.
-        known = before.outcomes() if before is not None and before.answered_ms is not None else [UNKNOWN]
-        if attempt.is_replayed and all(one.what == "no" for one in known):
+        known = [one for earlier in before for one in earlier.outcomes()]
+        if attempt.is_replayed and known and all(one.what == "no" for one in known):
             raise SimulationError("answered", f"{attempt.name} got an answer again that said: not written")
         waits_ms = max(min(request.max_block_ms, request.timeout_ms), attempt.body_ms - since_ms) + _SLACK_MS
         waited_only = all(one.phase in ("metadata", "buffer") for one in outcomes)
@@ -229,6 +238,27 @@ class Judge:
         if value in self._brokers.lost_by_kafka:
             return True
         return self._plan.kafka["acks"] == "1" and value in self._brokers.truncated
+
+    def look_at_dead_letters(self) -> None:
+        """Judges those that are new. A process that starts again begins its waits again."""
+        disk, process = self._run.disk, self._run.process
+        assert disk is not None
+        assert process is not None
+        for file in dead_letters_in(disk.folder):
+            for one in file.records:
+                if (file.path, one.sequence) in self._seen_aside:
+                    continue
+                self._seen_aside.add((file.path, one.sequence))
+                self._world.reach(f"a dead letter: {one.reason}")
+                kind = _REFUSED_BY.get(one.reason)
+                began_ms = 0 if one.reason in _OF_TOPICS else self._run.began_ms.get(kind or "")
+                if began_ms is None:
+                    raise SimulationError("dead letter", f"there was no reason for: {one}")
+                began_ms = max(began_ms, process.started_ms)
+                if self._world.now_ms - began_ms < self._run.settings.spool_topic_wait_ms:
+                    raise SimulationError(
+                        "dead letter", f"too early, {self._world.now_ms - began_ms} ms: {one}"
+                    )
 
     def _dead_letters(self) -> set[bytes]:
         if self._run.disk is None:

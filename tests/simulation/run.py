@@ -102,6 +102,8 @@ class Run:
         self.clock = SimulatedClock(self.world)
         self.attempts: list[Attempt] = []
         self.retries = 0
+        #: When the first fault of each kind began.
+        self.began_ms: dict[str, int] = {}
         #: Topics that were deleted, and made again.
         self.deleted: set[str] = set()
         self._folder = folder / "spool"
@@ -134,6 +136,7 @@ class Run:
     def _new_disk(self) -> SimulatedDisk:
         disk = SimulatedDisk(self._folder, self.world, self.random, sync_ms=self.plan.sync_ms)
         disk.renamed = lambda path: self.judge.look_at_mark(path)
+        disk.set_aside = lambda: self.judge.look_at_dead_letters()
         return disk
 
     # -- the sidecar's lives ---------------------------------------------------------------------------------
@@ -229,16 +232,17 @@ class Run:
         if any(outcome.what in ("no", "unknown") for outcome in attempt.outcomes()):
             self._perhaps_again(attempt.request, attempt.number + 1)
 
-    def _before(self, attempt: Attempt) -> Attempt | None:
-        """Returns the last earlier try of a request, if it was of the same process."""
+    def _before(self, attempt: Attempt) -> list[Attempt]:
+        """Returns the earlier tries of a request that were of the same process."""
         if not attempt.number:
-            return None
-        earlier = [
+            return []
+        return [
             other
             for other in self.attempts
-            if other.request is attempt.request and other.number < attempt.number
+            if other.request is attempt.request
+            and other.number < attempt.number
+            and other.process is attempt.process
         ]
-        return earlier[-1] if earlier and earlier[-1].process is attempt.process else None
 
     def _perhaps_again(self, request: RequestPlan, number: int) -> None:
         if 0 < number <= request.retries:
@@ -289,6 +293,7 @@ class Run:
             return
         self.world.log("fault", str(fault))
         self.world.reach(f"fault: {fault.kind}")
+        self.began_ms.setdefault(fault.kind, self.world.now_ms)
         if fault.when:
             self.world.reach(f"a fault when {fault.when}")
         if fault.then is not None:

@@ -283,6 +283,7 @@ class Process:
         self.number = number
         self.is_alive = True
         self.is_draining = False
+        self.started_ms = world.now_ms
         #: When SIGTERM came.
         self.drained_from_ms = 0
         self._brokers = brokers

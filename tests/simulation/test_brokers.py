@@ -228,7 +228,7 @@ def test_a_leader_that_does_not_know_of_the_end_of_its_topic_acknowledges_nothin
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_record_without_a_key_goes_to_a_partition_that_there_is(seed: int) -> None:
-    """Seed 204 of `make simulate`: the sticky partition was that of a topic that had more partitions before."""
+    """Seed 204 of `make simulate`: the sticky partition was one that the topic had before it was deleted."""
     cluster = Cluster(partitions=5, seed=seed)
     assert cluster.sent(b"a").any_acknowledged
     cluster.brokers.delete_topic(TOPIC)
