@@ -146,8 +146,10 @@ class Judge:
                 raise SimulationError("gave up", f"{attempt.name} failed by what no broker said: {outcome}")
             elif waited_only and not process.has_batches:
                 raise SimulationError("starved", f"{attempt.name}: no batch holds memory, but {outcome}")
-        if process.holds_memory and not process.has_batches and not process.waits_for_memory:
-            raise SimulationError("memory", f"{attempt.name}: memory is held, and no batch has it")
+        if process.stray_bytes:
+            raise SimulationError(
+                "memory", f"{attempt.name}: {process.stray_bytes} bytes are held by no batch"
+            )
 
     @property
     def _known_errors(self) -> set[str]:

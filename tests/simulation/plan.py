@@ -44,8 +44,8 @@ FAULTS: Final[Mapping[str, tuple[int, int]]] = {
     "latency": (2, 1_500),
     "refused": (2, 800),
     "cut connections": (4, 0),
-    "no right to write": (1, 2_500),
-    "too large": (1, 2_500),
+    "no right to write": (1, 4_000),
+    "too large": (1, 4_000),
     "delete topic": (1, 600),
     "no producer id": (3, 0),
     "clock jump": (2, 0),
@@ -55,14 +55,15 @@ FAULTS: Final[Mapping[str, tuple[int, int]]] = {
     "slow disk": (2, 900),
     "disk eio": (6, 0),
     "disk enospc": (6, 0),
-    "no dead letters": (3, 3_000),
+    "no dead letters": (3, 5_000),
     "disk short": (6, 0),
     "requeue": (3, 0),
 }
 _OF_SPOOL: Final = frozenset(
     {"slow disk", "disk eio", "disk enospc", "disk short", "no dead letters", "requeue"}
 )
-#: What makes dead letters: some of these come with faults that concern them.
+#: What concerns dead letters, and what makes some.
+_OF_DEAD_LETTERS: Final = frozenset({"no dead letters", "requeue"})
 _REFUSALS: Final = ("no right to write", "too large", "clock jump", "delete topic")
 #: What a fault may wait for, in place of its time: then it comes right after that.
 MOMENTS: Final = (
@@ -77,6 +78,8 @@ MOMENTS: Final = (
 )
 #: Those that a sidecar without a spool has.
 _MOMENTS_OF_ALL: Final = MOMENTS[:5]
+#: When a fault comes for which any other time is mostly too early.
+_USUALLY: Final = {"requeue": "a dead letter is stored", "delete topic": "a request waits for memory"}
 _OPERATIONS: Final = (
     "write",
     "write",
@@ -167,7 +170,7 @@ class TopicPlan(NamedTuple):
     created_ms: int
     #: When it gets one more partition; None: never.
     grows_ms: int | None
-    #: Whether that waits until a request waits for memory.
+    #: Whether that waits until requests wait for the partition, and others for memory.
     grows_when_full: bool = False
 
 
@@ -297,9 +300,12 @@ def _requests(
         "large": random.random() < 0.3,
         "many topics": random.random() < 0.3,
         # For partitions that are not there: yet, any more, or ever.
-        "beyond": random.random() < (0.6 if "no dead letters" in kinds else 0.15),
+        "beyond": random.random() < 0.15,
         "ahead": random.random() < 0.5,
     }
+    if _OF_DEAD_LETTERS & set(kinds):
+        habits["form"] = random.choice((FORMS, ("json", "spool"), ("spool",), ("spool",)))
+        habits["beyond"] = random.random() < 0.6
     callers = [f"c{number}" for number in range(random.choice((1, 2, 4)))]
     most_ms, block_ms = int(kafka["delivery.timeout.ms"]), int(kafka["max.block.ms"])
     requests: list[RequestPlan] = []
@@ -320,9 +326,11 @@ def _requests(
             partitions: list[int | None] = [None]
             if topic.grows_ms is not None and habits["ahead"] and random.random() < 0.4:
                 keys, partitions = [None], [topic.partitions]
+            elif habits["beyond"] and random.random() < 0.3:
+                keys, partitions = [None], random.choices(range(topic.partitions + 1), k=3)
             elif keys == [None] and random.random() < 0.4:
                 # Also the one that it does not have yet.
-                known = topic.partitions + (topic.grows_ms is not None or bool(habits["beyond"]))
+                known = topic.partitions + (topic.grows_ms is not None)
                 partitions = random.choices(range(known), k=random.choice((1, 1, 3)))
             sizes = (20, 60, 200, 900) if habits["large"] else (20, 60)
             names_topics = names_topics and form in ("json", "spool")
@@ -368,7 +376,7 @@ def _kinds(random: Random, *, has_spool: bool) -> list[str]:
     """Chooses kinds of faults. What concerns dead letters is of no use where nothing makes some."""
     kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_SPOOL]
     chosen = set(random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8))))
-    if chosen & {"no dead letters", "requeue"}:
+    if chosen & _OF_DEAD_LETTERS:
         chosen.add(random.choice(_REFUSALS))
     return sorted(chosen)
 
@@ -397,7 +405,11 @@ def _faults(random: Random, chosen: Sequence[str], *, has_spool: bool) -> list[F
             one = fault(kind, at_ms, random.randint(1, 3))
             if random.random() < moments:
                 one = one._replace(when=random.choice(MOMENTS if has_spool else _MOMENTS_OF_ALL))
-            if random.random() < follows:
+            elif kind in _USUALLY and random.random() < 0.6:
+                one = one._replace(when=_USUALLY[kind])
+            if kind in _REFUSALS and "no dead letters" in chosen and random.random() < 0.7:
+                one = one._replace(then=fault("no dead letters", random.choice((0, 500, 900)), one.target))
+            elif random.random() < follows:
                 after_ms = random.choice((0, 5, 30, 100, 500))
                 one = one._replace(then=fault(random.choice(kinds), after_ms, one.target))
             faults.append(one)

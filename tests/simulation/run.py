@@ -284,7 +284,8 @@ class Run:
 
     def _grow(self, topic: TopicPlan) -> None:
         if topic.grows_when_full:
-            self._when_one(_waits_for_memory, partial(self._add_partition, topic.name))
+            waits = partial(Process.waits_for_both, topic=topic.name)
+            self._when_one(waits, partial(self._add_partition, topic.name))
         else:
             self._add_partition(topic.name)
 

@@ -466,9 +466,23 @@ class Process:
         return topic in parked._unblocked and queue is not None and queue.phase is Phase.BUFFER
 
     @property
-    def holds_memory(self) -> bool:
-        """Returns whether memory of the producer is in use."""
-        return self.producer._pool.available_bytes < self.producer._pool.total_bytes
+    def stray_bytes(self) -> int:
+        """Returns how much memory of the producer neither a batch has, nor the first that waits for it.
+
+        Not while a request is under way: its batches may have been given up, and have their memory still.
+        """
+        producer = self.producer
+        if producer.network.has_requests:
+            return 0
+        stray = producer._pool.total_bytes - producer._pool.available_bytes
+        for batch in producer._accumulator.incomplete():
+            stray -= 0 if batch.is_buffer_deallocated else batch.allocated_bytes
+        for queue in producer._parked._queues.values():
+            stray -= queue.first.reserved_bytes
+            waiter = queue.first.waiter
+            if waiter is not None:
+                stray -= waiter.size_bytes if waiter.granted else waiter.collected_bytes
+        return stray
 
     def held(self) -> dict[str, int]:
         """Returns what is held, in records, requests or bytes: nothing when nothing is under way."""
