@@ -80,6 +80,8 @@ MOMENTS: Final = (
 _MOMENTS_OF_ALL: Final = MOMENTS[:5]
 #: When a fault comes for which any other time is mostly too early.
 _USUALLY: Final = {"requeue": "a dead letter is stored", "delete topic": "a request waits for memory"}
+#: What may come with it.
+_AMID_A_REQUEUE: Final = ("disk eio", "disk enospc", "power cut", "sigkill")
 _OPERATIONS: Final = (
     "write",
     "write",
@@ -254,10 +256,15 @@ def plan_of(seed: int) -> Plan:
             random.random() < 0.05,
             0 if random.random() < 0.9 else random.randint(0, 1_500),
             random.randint(0, BUSY_MS) if random.random() < 0.25 else None,
-            random.random() < 0.5,
+            random.random() < 0.6,
         )
         for name in ("orders", "payments")[: random.choice((1, 1, 2))]
     ]
+    if (
+        any(topic.grows_when_full and topic.grows_ms is not None for topic in topics)
+        and random.random() < 0.7
+    ):
+        kafka["buffer.memory"] = str(max(2 * batch_bytes, 5_000))
     settings = {
         "drain_timeout_ms": random.choice((300, 2_000)),
         "spool_topic_wait_ms": random.choice((1_000, 1_000, 3_000)),
@@ -373,9 +380,14 @@ def _requests(
 
 
 def _kinds(random: Random, *, has_spool: bool) -> list[str]:
-    """Chooses kinds of faults. What concerns dead letters is of no use where nothing makes some."""
+    """Chooses kinds of faults. What concerns dead letters is of no use where nothing makes some.
+
+    And where something does, they are often put back.
+    """
     kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_SPOOL]
     chosen = set(random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8))))
+    if has_spool and chosen.intersection(_REFUSALS) and random.random() < 0.3:
+        chosen.add("requeue")
     if chosen & _OF_DEAD_LETTERS:
         chosen.add(random.choice(_REFUSALS))
     return sorted(chosen)
@@ -409,6 +421,8 @@ def _faults(random: Random, chosen: Sequence[str], *, has_spool: bool) -> list[F
                 one = one._replace(when=_USUALLY[kind])
             if kind in _REFUSALS and "no dead letters" in chosen and random.random() < 0.7:
                 one = one._replace(then=fault("no dead letters", random.choice((0, 500, 900)), one.target))
+            elif kind == "requeue" and random.random() < 0.5:
+                one = one._replace(then=fault(random.choice(_AMID_A_REQUEUE), 0, one.target))
             elif random.random() < follows:
                 after_ms = random.choice((0, 5, 30, 100, 500))
                 one = one._replace(then=fault(random.choice(kinds), after_ms, one.target))
