@@ -23,6 +23,10 @@ QUIET_MS: Final = 60_000
 #: The same where a topic lost partitions: the spool's producer keeps records for them for two minutes.
 FORGOTTEN_MS: Final = QUIET_MS + 120_000
 
+#: How many seeds have more records for one topic than fit into memory, and how many requests, until when.
+_FLOODS: Final = 0.02
+_FLOOD: Final = 70
+_FLOODED_MS: Final = 900
 #: How long faults come that come together.
 _STORM_MS: Final = 400
 
@@ -274,6 +278,12 @@ def plan_of(seed: int) -> Plan:
     }
     sidecars = random.choice((1, 1, 1, 2))
     kinds = _kinds(random, has_spool=has_spool)
+    floods = has_spool and Random(f"flood {seed}").random() < _FLOODS
+    if floods:
+        topics[0] = topics[0]._replace(created_ms=_FLOODED_MS)
+        requests = _flood(random, topics[0], kafka)
+    else:
+        requests = _requests(random, topics, kafka, sidecars, kinds, has_spool=has_spool)
     return Plan(
         seed,
         kafka,
@@ -282,9 +292,32 @@ def plan_of(seed: int) -> Plan:
         sidecars,
         random.choice((0, 0, 2, 10)),
         topics,
-        _requests(random, topics, kafka, sidecars, kinds, has_spool=has_spool),
+        requests,
         _faults(random, kinds, has_spool=has_spool),
     )
+
+
+def _flood(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[RequestPlan]:
+    """More records for one topic, before it is there, than the spool's delivery has in memory of one."""
+    keys = random.choice(((None,), ("k1",), (None, "k1", "k2")))
+    return [
+        RequestPlan(
+            number,
+            random.randint(0, _FLOODED_MS) if number < _FLOOD // 2 else random.randint(0, BUSY_MS),
+            "c0",
+            topic.name,
+            "spool",
+            [RecordPlan(f"r{number}.{index}", random.choice(keys), None, 20) for index in range(60)],
+            int(kafka["delivery.timeout.ms"]),
+            int(kafka["max.block.ms"]),
+            random.random() < 0.2,
+            [0],
+            None,
+            random.choice((0, 2)),
+            300,
+        )
+        for number in range(_FLOOD)
+    ]
 
 
 def _requests(

@@ -498,6 +498,7 @@ class Process:
         }
         if self.spool is not None:
             held["spooled records"] = self.spool.entries
+            held["memory of the spool's delivery"] = self.spool.delivery.lanes._memory_bytes
             held["memory of the spool's producer"] = int(self.spool_producer._accumulator.has_incomplete)
         return held
 
