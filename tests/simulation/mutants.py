@@ -44,6 +44,7 @@ _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
     "spool-close-leaves-the-queue": "the writer's actor writes the queue",
     "wakeups-dropped": "the second of the two is out of sight; the first is played alone",
     "spool-writer-leaves-a-file-open": "descriptors are not counted",
+    "spool-delivery-forgets-the-last-on-the-disk": "no read ends just before the last record of all",
 }
 _FOUND: Final = re.compile(r"^seed (?P<seed>\d+): (?P<why>.*)$", re.MULTILINE)
 
