@@ -41,6 +41,8 @@ _START_AGAIN_MS: Final = 200
 _SHORTEST_RETRY_MS: Final = 1
 #: When nothing of a caller may wait any more who has left.
 _GONE_AFTER_MS: Final = 60
+#: How often a spool may wait for spool_topic_wait_ms, one time after the other.
+_MOST_WAITS: Final = 200
 #: Of the states that a file system may leave after a power cut, how many are looked at.
 _STATES: Final = 12
 
@@ -449,7 +451,7 @@ class Run:
             world.at(fault.at_ms, partial(self._arm, fault))
         world.run_until(lambda: False, _HEALED_MS)
         self._heal()
-        if not world.run_until(self._is_settled, FORGOTTEN_MS if self.deleted else QUIET_MS):
+        if not world.run_until(self._is_settled, self._quiet_ms()):
             raise SimulationError("does not settle", self.judge.left())
         # Answers and acknowledgements that nobody waits for any more.
         world.run_until(lambda: False, 2_000)
@@ -464,6 +466,15 @@ class Run:
             world.elapsed_ms,
             world.reached,
         )
+
+    def _quiet_ms(self) -> int:
+        """Returns how long it may take to settle.
+
+        Records that are refused alone may become dead letters one after the other, each after its wait.
+        """
+        spool = None if self.process is None else self.process.spool
+        waits = 0 if spool is None else min(2 * spool.entries, _MOST_WAITS)
+        return (FORGOTTEN_MS if self.deleted else QUIET_MS) + waits * self.settings.spool_topic_wait_ms
 
     def _is_settled(self) -> bool:
         if self._open_retries or self._to_come:
