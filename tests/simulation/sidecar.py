@@ -469,11 +469,15 @@ class Process:
     def stray_bytes(self) -> int:
         """Returns how much memory of the producer neither a batch has, nor the first that waits for it.
 
-        Not while a request is under way: its batches may have been given up, and have their memory still.
+        While a request is under way, only what is held for a partition that is not there: batches of the
+        request may have been given up, and have their memory still. Nor while the producer closes.
         """
         producer = self.producer
-        if producer.network.has_requests:
+        if self.is_draining:
             return 0
+        if producer.network.has_requests:
+            unblocked = producer._parked._unblocked.values()
+            return sum(request.reserved_bytes for waiting in unblocked for request in waiting.requests)
         stray = producer._pool.total_bytes - producer._pool.available_bytes
         for batch in producer._accumulator.incomplete():
             stray -= 0 if batch.is_buffer_deallocated else batch.allocated_bytes
