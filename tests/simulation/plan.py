@@ -278,6 +278,8 @@ def plan_of(seed: int) -> Plan:
     }
     sidecars = random.choice((1, 1, 1, 2))
     kinds = _kinds(random, has_spool=has_spool)
+    if _OF_DEAD_LETTERS.union(_REFUSALS) & set(kinds):
+        settings["spool_topic_wait_ms"] = 1_000  # each record may have to wait for it, one after the other
     floods = has_spool and Random(f"flood {seed}").random() < _FLOODS
     if floods:
         topics[0] = topics[0]._replace(created_ms=_FLOODED_MS)

@@ -42,7 +42,7 @@ _SHORTEST_RETRY_MS: Final = 1
 #: When nothing of a caller may wait any more who has left.
 _GONE_AFTER_MS: Final = 60
 #: How often a spool may wait for spool_topic_wait_ms, one time after the other.
-_MOST_WAITS: Final = 200
+_MOST_WAITS: Final = 1_000
 #: Of the states that a file system may leave after a power cut, how many are looked at.
 _STATES: Final = 12
 
