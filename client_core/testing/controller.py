@@ -96,7 +96,7 @@ class Controller:
             self._change_partitions(
                 name, lambda p: self._rejoined(p, broker.id, catches_up_first=catches_up_first)
             )
-        cache.update_cache(self._update(self._topics))
+        cache.update_cache(self._update({*self._topics, *cache.topic_names}))
         self._report(changed)
 
     def broker_failed(self, broker_id: int) -> None:

@@ -35,7 +35,8 @@ from tests.simulation.wire import (
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from tests.simulation.network import Connection
     from tests.simulation.world import World
@@ -57,8 +58,10 @@ class _Waiting:
     version: int
     correlation_id: int
     response: ProduceResponse
-    #: What is still to be replicated: the leader epoch, and the offset behind the last record.
-    needs: dict[Place, tuple[int, int]]
+    #: The partition of each batch, in the order of the response.
+    places: Sequence[Place]
+    #: What is still to be replicated: the topic, the leader epoch, and the offset behind the last record.
+    needs: dict[Place, tuple[UUID | None, int, int]]
     #: Which batches were stored: see Append.
     stored: dict[Place, bytes]
     errors: dict[Place, Errors] = field(default_factory=dict)
@@ -173,7 +176,7 @@ class ReplicatedBrokers(Replication):
     ) -> None:
         """Replicates what a request has stored; with acks=all the answer waits for that."""
         broker_id = connection.broker_id
-        needs: dict[Place, tuple[int, int]] = {}
+        needs: dict[Place, tuple[UUID | None, int, int]] = {}
         stored: dict[Place, bytes] = {}
         answers = [partition for topic in response.responses for partition in topic.partition_responses]
         batches = [data.records for topic in request.topic_data for data in topic.partition_data]
@@ -183,10 +186,14 @@ class ReplicatedBrokers(Replication):
                 continue
             if partition.log_append_time_ms >= 0:
                 self.times_of_known_batches_ms.add(partition.log_append_time_ms)
-            needs[place] = self.view(broker_id, place).leader_epoch, partition.base_offset + count
+            end = partition.base_offset + count
+            topic_id, view = self.topic_id(broker_id, place[0]), self.view(broker_id, place)
+            needs[place] = topic_id, view.leader_epoch, end
             stored[place] = (batch or b"")[_IDENTITY]
             self.replicate(broker_id, place)
-        waiting = _Waiting(connection, broker_id, version, correlation_id, response, needs, stored)
+        waiting = _Waiting(
+            connection, broker_id, version, correlation_id, response, list(places), needs, stored
+        )
         if self.wire.trace is not None:
             waiting.batches = dict(zip(places, batches_of(request), strict=True))
             for (place, records), partition in zip(waiting.batches.items(), answers, strict=True):
@@ -230,6 +237,10 @@ class ReplicatedBrokers(Replication):
         if log.end_offset == end:
             return
         batch = log.batches[-1]
+        if self.is_stray(connection.broker_id, place[0]):
+            self.lost_by_kafka.update(values_of(batch.data))
+            self.world.reach("a record was stored in a topic that was deleted")
+            return
         values = []
         for index, record in enumerate(records_of(batch, place[1])):
             values.append(record.value or b"")
@@ -265,14 +276,27 @@ class ReplicatedBrokers(Replication):
             need = waiting.needs.get(place)
             if need is None:
                 continue
-            epoch, end = need
-            if view.leader != broker_id or view.leader_epoch != epoch:
+            topic_id, epoch, end = need
+            if topic_id != self.topic_id(broker_id, place[0]):
+                waiting.errors[place] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+            elif view.leader != broker_id or view.leader_epoch != epoch:
                 waiting.errors[place] = Errors.NOT_LEADER_OR_FOLLOWER
             elif replica.hw < end:
                 continue
             elif len(view.isr) < min(config.min_insync_replicas, len(view.replicas)):
                 waiting.errors[place] = Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             del waiting.needs[place]
+            if not waiting.needs:
+                self._finish(waiting)
+
+    def topic_is_gone(self, broker_id: int) -> None:
+        cache = self.state.caches[broker_id]
+        for waiting in list(self._waiting[broker_id]):
+            for place, (topic_id, _, _) in list(waiting.needs.items()):
+                known = cache.topic(place[0])
+                if known is None or known.topic_id != topic_id:
+                    waiting.errors[place] = Errors.UNKNOWN_TOPIC_OR_PARTITION
+                    del waiting.needs[place]
             if not waiting.needs:
                 self._finish(waiting)
 
@@ -294,18 +318,13 @@ class ReplicatedBrokers(Replication):
         acked = [(place, batch) for place, batch in waiting.stored.items() if place not in waiting.errors]
         self.wire.errors.update(error.name for error in waiting.errors.values())
         if waiting.errors:
-            names = self.state.caches[waiting.broker_id]
+            places = iter(waiting.places)
             response = response._replace(
                 responses=tuple(
                     topic._replace(
                         partition_responses=tuple(
-                            _failed(
-                                p,
-                                waiting.errors.get(
-                                    (topic.name or names.name_of(topic.topic_id) or "", p.partition_index)
-                                ),
-                            )
-                            for p in topic.partition_responses
+                            _failed(partition, waiting.errors.get(next(places)))
+                            for partition in topic.partition_responses
                         )
                     )
                     for topic in response.responses

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -63,6 +64,8 @@ def body_of(request: RequestPlan) -> bytes:
             members["key"] = record.key
         if record.partition is not None:
             members["partition"] = record.partition
+        if not request.topic:
+            members["topic"] = record.topic
         records.append(msgspec.json.encode(members))
     if request.form == "ndjson":
         return b"\n".join(records)
@@ -70,14 +73,16 @@ def body_of(request: RequestPlan) -> bytes:
 
 
 def _scope(request: RequestPlan, body: bytes) -> Scope:
-    path = f"/v1/topics/{request.topic}/records"
-    query = f"timeout_ms={request.timeout_ms}&max_block_ms={request.max_block_ms}"
+    path = f"/v1/topics/{request.topic}/records" if request.topic else "/v1/records"
+    members: dict[str, object] = {}
+    if request.sets_times:
+        members = {"timeout_ms": request.timeout_ms, "max_block_ms": request.max_block_ms}
     if request.form == "spool":
-        query += "&delivery=spool"
+        members["delivery"] = "spool"
     if request.form == "octet":
         record = request.records[0]
-        query += f"&key={record.key}" if record.key is not None else ""
-        query += f"&partition={record.partition}" if record.partition is not None else ""
+        of_record = {"key": record.key, "partition": record.partition}
+        members.update((name, value) for name, value in of_record.items() if value is not None)
     headers = [
         (b"host", b"localhost"),
         (b"content-type", _MEDIA_TYPES[request.form]),
@@ -92,7 +97,7 @@ def _scope(request: RequestPlan, body: bytes) -> Scope:
         "http_version": "1.1",
         "path": path,
         "raw_path": path.encode(),
-        "query_string": query.encode(),
+        "query_string": urlencode(members).encode(),
         "headers": headers,
     }
 
@@ -136,9 +141,9 @@ class Attempt:
         self.world.log(
             f"caller {request.caller}",
             f"{self.name} to sidecar {self.process.number}: {request.form}, {len(request.records)} records "
-            f"for {request.topic}, key {request.records[0].key}, partition {request.records[0].partition}, "
-            f"timeout_ms {request.timeout_ms}, max_block_ms {request.max_block_ms}"
-            + (", Idempotency-Key" if request.has_key else ""),
+            f"for {request.topic or 'topics of their own'}, key {request.records[0].key}, "
+            f"partition {request.records[0].partition}, timeout_ms {request.timeout_ms}, "
+            f"max_block_ms {request.max_block_ms}" + (", Idempotency-Key" if request.has_key else ""),
         )
         at_ms = 0
         for index, part in enumerate(parts):

@@ -129,11 +129,11 @@ def _was_acked(run: Run, first: Append, *, before_ms: int) -> bool:
 def _of_spool(run: Run, value: bytes, tries: Tries, life: int) -> tuple[int, list[Written]]:
     """Returns how often the spool of a process submitted a record, and how often it failed.
 
-    It submits each entry once, and once more after each failure.
+    It submits each entry once, and once more after each failure. Dead letters that are put back are entries.
     """
     producer = run.lives[life].spool_producer
     submitted, failures = producer.submitted.count(value), producer.failures.get(value, [])
-    entries = may_write(tries, range(1, life + 1))
+    entries = may_write(tries, range(1, life + 1)) + run.brokers.wire.requeued[value]
     if submitted > entries + len(failures):
         raise SimulationError(
             "stored twice",

@@ -14,8 +14,11 @@
     ok c i, bad c i   an answer arrives
     answer c n what   the caller is answered: ack, spooled, no, unknown; left: it has left
     kill c            the sidecar ends
+    cut c             its machine does: a mark that is not on the disk is lost
     forget            brokers forget what they knew of producers
-    mark              the spool's mark passes it
+    mark c            the mark of c's spool passes it: it was acknowledged
+    aside c           the same of a dead letter
+    requeue           a dead letter is put back: it is in the spool once more
 
 The rest is hidden: a request or an answer is lost, a deadline passes. The model holds what the documents
 promise and no more, so it allows what the product never does. test_delivery_model.py explores it whole within
@@ -32,12 +35,15 @@ from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
 Label = tuple["str | Hashable", ...]
 
 #: Where a submission is: it waits, is under way, waits to be sent again, or has ended.
 _OPEN: Final = ("queue", "flight", "again")
+#: What the mark has passed: acknowledged, and a dead letter.
+_PASSED: Final = "passed"
+_ASIDE: Final = "set aside"
 #: In place of its submission: of a try that is over, and of one that is in the spool.
 _OVER: Final = -1
 _WRITTEN: Final = -2
@@ -78,7 +84,8 @@ class State(NamedTuple):
     forgot: bool = False
     #: How often it is in the spool.
     entries: int = 0
-    marked: bool = False
+    #: How many of these the mark has passed.
+    marked: int = 0
 
 
 #: What a trace does not show, of a submission.
@@ -95,8 +102,8 @@ def after(state: State, label: Label) -> Iterator[State]:
             yield from _submitted(state, c)
         case ("spool", int(c)):
             mine = [s for s in state.submissions if s.client == c and s.by_spool]
-            busy = sum(s.where not in ("no", "unknown") for s in mine)
-            if busy < state.entries and not state.marked and c not in state.dead:
+            busy = sum(s.where not in ("no", "unknown", _PASSED, _ASIDE) for s in mine)
+            if busy < state.entries - state.marked and c not in state.dead:
                 yield state._replace(submissions=(*state.submissions, Submission(c, by_spool=True)))
         case ("send", int(c), write):
             yield from _sent(state, c, write)
@@ -111,22 +118,15 @@ def after(state: State, label: Label) -> Iterator[State]:
             yield from _answered(state, c, write, kind)
         case ("answer", int(c), int(n), str(what)):
             yield from _reported(state, c, n, what)
-        case ("kill", int(c)):
+        case (("kill" | "cut") as how, int(c)):
             if c not in state.dead:
-                yield state._replace(
-                    dead=state.dead | {c},
-                    tries=tuple(_left(t) if _waits(t, c) else t for t in state.tries),
-                    submissions=tuple(
-                        s._replace(where="gone") if s.client == c and s.where in _OPEN else s
-                        for s in state.submissions
-                    ),
-                )
+                yield from _ended(state, c, may_lose_mark=how == "cut")
         case ("forget",):
             yield state._replace(forgot=True)
-        case ("mark",):
-            acked = sum(s.by_spool and s.where == "acked" for s in state.submissions)
-            if 0 < state.entries <= acked and not state.marked:
-                yield state._replace(marked=True)
+        case (("mark" | "aside") as how, int(c)):
+            yield from _marked(state, c, ("acked",) if how == "mark" else ("acked", "no", "unknown"))
+        case ("requeue",):
+            yield state._replace(entries=state.entries + 1)
         case _:
             yield from _hidden(state, label)
 
@@ -164,6 +164,41 @@ def hidden_labels(state: State) -> Iterator[Label]:
             yield from ((kind, index) for kind in _HIDDEN)
     if state.spooled:
         yield from (("write", at) for at, one in enumerate(state.tries) if one.of is None)
+
+
+def _ended(state: State, client: int, *, may_lose_mark: bool) -> Iterator[State]:
+    ended = state._replace(
+        dead=state.dead | {client},
+        tries=tuple(_left(t) if _waits(t, client) else t for t in state.tries),
+        submissions=tuple(
+            s._replace(where="gone") if s.client == client and s.where in _OPEN else s
+            for s in state.submissions
+        ),
+    )
+    yield ended
+    while may_lose_mark:
+        index = next(
+            (
+                i
+                for i, s in enumerate(ended.submissions)
+                if s.client == client and s.where in (_PASSED, _ASIDE)
+            ),
+            None,
+        )
+        if index is None:
+            return
+        ended = _with(ended, index, where="gone")._replace(marked=ended.marked - 1)
+        yield ended
+
+
+def _marked(state: State, client: int, of: Sequence[str]) -> Iterator[State]:
+    """The mark passes an entry that this sidecar has sent itself: it does not know what another one has."""
+    if state.marked == state.entries or client in state.dead:
+        return
+    for index, one in enumerate(state.submissions):
+        if one.by_spool and one.client == client and one.where in of:
+            where = _PASSED if one.where == "acked" else _ASIDE
+            yield _with(state, index, where=where)._replace(marked=state.marked + 1)
 
 
 def _handled(state: State, kind: str, write: Hashable) -> Iterator[State]:
@@ -324,7 +359,7 @@ def broken(state: State) -> str | None:
             return "a key wrote twice"
     if "spooled" in reported and not state.entries:
         return "a spooled record is in no spool"
-    if state.marked and not state.log:
+    if any(one.where == _PASSED and one.write not in state.log for one in state.submissions):
         return "the mark is ahead"
     return None
 
@@ -334,7 +369,7 @@ def may_end(state: State) -> bool:
     is_open = any(one.where in _OPEN for one in state.submissions) or any(
         not one.reported for one in state.tries
     )
-    return not is_open and (not state.entries or state.marked)
+    return not is_open and state.marked == state.entries
 
 
 class Bounds(NamedTuple):
@@ -363,10 +398,11 @@ def labels(state: State, bounds: Bounds) -> Iterator[Label]:
     whats = ("ack", "no", "unknown", "spooled", "left")
     yield from (("answer", t.client, t.number, what) for t in state.tries for what in whats if not t.reported)
     if len(state.dead) < bounds.kills:
-        yield from (("kill", c) for c in clients)
+        yield from (("cut" if state.spooled else "kill", c) for c in clients)
     if bounds.forgets and not state.forgot:
         yield ("forget",)
-    yield ("mark",)
+    if state.spooled:
+        yield from ((kind, c) for kind in ("mark", "aside") for c in clients)
     yield from (("lose request", w) for w in writes)
     yield from hidden_labels(state)
 

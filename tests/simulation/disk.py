@@ -10,7 +10,7 @@ disk. A file system whose journal was aborted, or whose blocks could not be allo
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.support.crash_disk import SHORT, CrashDisk, zeroed
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
     from tests.simulation.world import World
 
-_ERRORS = {"eio": errno.EIO, "enospc": errno.ENOSPC, "short": SHORT}
+_ERRORS: Final = {"eio": errno.EIO, "enospc": errno.ENOSPC, "short": SHORT}
+
+
+#: A hard state.
+NO_DEAD_LETTER: Final = "a dead letter could not be written"
 
 
 class KilledError(BaseException):
@@ -45,6 +49,8 @@ class SimulatedDisk(CrashDisk):
         self._spoilt: set[object] = set()
         #: Called with the bytes of a file that is put into place.
         self.renamed: Callable[[Path], None] = lambda _: None
+        #: Called when a dead letter is on the disk.
+        self.set_aside: Callable[[], None] = lambda: None
 
     def fail_next(self, kind: str, operation: str) -> None:
         """The next call of this operation fails: with eio or enospc, or a write is short."""
@@ -86,7 +92,7 @@ class SimulatedDisk(CrashDisk):
 
     def _refuse_dead_letters(self) -> None:
         if self.no_dead_letters:
-            self._world.reach("a dead letter could not be written")
+            self._world.reach(NO_DEAD_LETTER)
             raise OSError(errno.EIO, "no dead letters here")
 
     def fsync(self, descriptor: int) -> None:
@@ -104,6 +110,7 @@ class SimulatedDisk(CrashDisk):
         self._world.moment("a file is synced")
         if is_dead_letter:
             self._world.moment("a dead letter is stored")
+            self.set_aside()
 
     def write(self, descriptor: int, data: memoryview) -> int:
         if self.fails_at is not None and self.fails_at[1] == SHORT:

@@ -8,6 +8,7 @@
     stored twice        more often than callers asked for it, and no rule explains it
     order               acknowledged records of one partition, in the order in which they were submitted
     mark                the spool's mark passes a record that no broker has acknowledged
+    dead letter         for a reason that there was not, or before spool_topic_wait_ms
     memory              something is held when nothing is under way, or for a caller that has left
     starved             a request waited in vain for memory that no record used
     gave up             failed of a cause that there was not: no broker gave that error, no time was over, or
@@ -29,13 +30,15 @@ import msgspec
 
 from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
-from tests.simulation.callers import UNKNOWN, value_of
+from tests.simulation.callers import value_of
 from tests.simulation.copies import judge_copies
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from client_core import ProducerRecord
     from client_core.testing.partition_log import StoredRecord
     from tests.simulation.callers import Attempt, Outcome
     from tests.simulation.copies import Tries
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
 
 #: How late an answer may be.
 _SLACK_MS: Final = 50
+#: The fault that makes a reason for dead letters; a topic or a partition may be missing from the start.
+_REFUSED_BY: Final = {"forbidden": "no right to write", "too_large": "too large", "invalid": "clock jump"}
+_OF_TOPICS: Final = frozenset({"topic_gone", "partition_gone"})
 #: Errors that the client has by itself.
 _OWN_ERRORS: Final = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
 #: How a failure reads whose reason is that the producer is closed.
@@ -65,12 +71,30 @@ class Judge:
         #: The value of each spooled record, by its number; and how far the mark has been looked at.
         self._spooled: dict[int, tuple[str, bytes]] = {}
         self._mark: tuple[int, dict[str, int]] = (1, {})
+        #: The last number of each spooled value: the same may have been put back.
+        self._entries: dict[bytes, int] = {}
+        #: The dead letters that were judged.
+        self._seen_aside: set[tuple[Path, int]] = set()
         self.acknowledged = 0
 
     # -- during the run --------------------------------------------------------------------------------------
 
-    def look_at_answer(self, attempt: Attempt, before: Attempt | None) -> None:
-        """Judges when and how a request was answered, as soon as it is over. `before`: the try before it."""
+    def put_back(self, first: int, records: Sequence[ProducerRecord]) -> None:
+        """Notes dead letters that are entries of the spool again, from this number on."""
+        for sequence, record in enumerate(records, first):
+            self._note_entry(sequence, record.topic, record.value or b"")
+
+    def _note_entry(self, sequence: int, topic: str, value: bytes) -> None:
+        self._spooled[sequence] = topic, value
+        self._entries[value] = max(self._entries.get(value, 0), sequence)
+        self._note_passed(sequence)
+        self._check_mark(sequence)
+
+    def look_at_answer(self, attempt: Attempt, before: Sequence[Attempt]) -> None:
+        """Judges when and how a request was answered, as soon as it is over.
+
+        `before`: the tries before it, of the same process.
+        """
         if attempt.is_cut:
             return
         if attempt.starts != 1 or attempt.answered_ms is None:
@@ -86,8 +110,8 @@ class Judge:
             )
         outcomes = attempt.outcomes()
         # Its time counts from the head, but nothing can be refused before the body is there.
-        known = before.outcomes() if before is not None and before.answered_ms is not None else [UNKNOWN]
-        if attempt.is_replayed and all(one.what == "no" for one in known):
+        known = [one for earlier in before for one in earlier.outcomes()]
+        if attempt.is_replayed and known and all(one.what == "no" for one in known):
             raise SimulationError("answered", f"{attempt.name} got an answer again that said: not written")
         waits_ms = max(min(request.max_block_ms, request.timeout_ms), attempt.body_ms - since_ms) + _SLACK_MS
         waited_only = all(one.phase in ("metadata", "buffer") for one in outcomes)
@@ -98,8 +122,7 @@ class Judge:
         for record, outcome in zip(request.records, outcomes, strict=True):
             if outcome.what == "spooled":
                 assert outcome.offset is not None
-                self._spooled[outcome.offset] = request.topic, value_of(record)
-                self._check_mark(outcome.offset)
+                self._note_entry(outcome.offset, request.topic_of(record), value_of(record))
         self._judge_failures(attempt, outcomes)
         self._note_hard_states(attempt, outcomes)
 
@@ -123,6 +146,10 @@ class Judge:
                 raise SimulationError("gave up", f"{attempt.name} failed by what no broker said: {outcome}")
             elif waited_only and not process.has_batches:
                 raise SimulationError("starved", f"{attempt.name}: no batch holds memory, but {outcome}")
+        if process.stray_bytes:
+            raise SimulationError(
+                "memory", f"{attempt.name}: {process.stray_bytes} bytes are held by no batch"
+            )
 
     @property
     def _known_errors(self) -> set[str]:
@@ -145,7 +172,7 @@ class Judge:
                     continue
             if attempt.request.form == "ndjson":
                 return  # it may have any number of requests
-            stay += 1
+            stay += len({attempt.request.topic_of(record) for record in attempt.request.records})
         if process.waits > stay:
             raise SimulationError("memory", f"{process.waits} requests wait, {stay} have callers")
 
@@ -175,7 +202,17 @@ class Judge:
         for sequence in self._spooled:
             if self._is_done(sequence, before):
                 continue
+            self._note_passed(sequence)
             self._check_mark(sequence)
+
+    def _note_passed(self, sequence: int) -> None:
+        """Adds to the trace that the mark has passed an entry, if it is kept."""
+        wire, process = self._brokers.wire, self._run.process
+        if wire.trace is None or process is None or not self._is_done(sequence, self._mark):
+            return
+        _, value = self._spooled[sequence]
+        is_aside = value in wire.requeued or value in self._dead_letters()
+        wire.note_one(value, "aside" if is_aside else "mark", process.number)
 
     def _is_done(self, sequence: int, mark: tuple[int, dict[str, int]]) -> bool:
         done, behind = mark
@@ -186,6 +223,8 @@ class Judge:
         if not self._is_done(sequence, self._mark):
             return
         _, value = self._spooled[sequence]
+        if self._entries[value] > sequence:
+            return  # the later one is on the disk
         if not (self._is_committed(value) or self._is_excused(value) or value in self._dead_letters()):
             raise SimulationError(
                 "mark", f"it passes {shown(value)}, number {sequence}, which is acknowledged by no broker"
@@ -201,6 +240,27 @@ class Judge:
         if value in self._brokers.lost_by_kafka:
             return True
         return self._plan.kafka["acks"] == "1" and value in self._brokers.truncated
+
+    def look_at_dead_letters(self) -> None:
+        """Judges those that are new. A process that starts again begins its waits again."""
+        disk, process = self._run.disk, self._run.process
+        assert disk is not None
+        assert process is not None
+        for file in dead_letters_in(disk.folder):
+            for one in file.records:
+                if (file.path, one.sequence) in self._seen_aside:
+                    continue
+                self._seen_aside.add((file.path, one.sequence))
+                self._world.reach(f"a dead letter: {one.reason}")
+                kind = _REFUSED_BY.get(one.reason)
+                began_ms = 0 if one.reason in _OF_TOPICS else self._run.began_ms.get(kind or "")
+                if began_ms is None:
+                    raise SimulationError("dead letter", f"there was no reason for: {one}")
+                began_ms = max(began_ms, process.started_ms)
+                if self._world.now_ms - began_ms < self._run.settings.spool_topic_wait_ms:
+                    raise SimulationError(
+                        "dead letter", f"too early, {self._world.now_ms - began_ms} ms: {one}"
+                    )
 
     def _dead_letters(self) -> set[bytes]:
         if self._run.disk is None:
@@ -240,7 +300,8 @@ class Judge:
                 value = value_of(record)
                 of_record = [(attempt, outcomes[index]) for attempt, outcomes in tries[number]]
                 self._judge_truth(record, stored.get(value, []))
-                self._judge_stored(value, of_record, stored.get(value, []), dead)
+                topic = tries[number][0][0].request.topic_of(record)
+                self._judge_stored(topic, value, of_record, stored.get(value, []), dead)
                 judge_copies(self._run, value, of_record)
                 self._judge_sending(value, of_record)
         self._note_epochs()
@@ -259,6 +320,7 @@ class Judge:
 
     def _judge_stored(
         self,
+        topic: str,
         value: bytes,
         tries: list[tuple[Attempt, Outcome]],
         found: Copies,
@@ -270,7 +332,7 @@ class Judge:
         for attempt, outcome in tries:
             if outcome.what == "acknowledged":
                 self.acknowledged += 1
-                place = attempt.request.topic, outcome.partition
+                place = topic, outcome.partition
                 if (place, outcome.offset) not in at:
                     raise SimulationError(
                         "lost",
@@ -365,7 +427,7 @@ class Judge:
                     is_keyed = record.key is not None or record.partition is not None
                     if outcome.what == "acknowledged" and is_keyed and not self._is_excused(value_of(record)):
                         assert outcome.offset is not None
-                        place = attempt.request.topic, outcome.partition
+                        place = attempt.request.topic_of(record), outcome.partition
                         acknowledged[value_of(record)] = place, outcome.offset
             for value in process.producer.submitted:
                 known = acknowledged.get(value)
@@ -387,9 +449,9 @@ class Judge:
     ) -> None:
         """Compares the first copies of spooled records with the order of their numbers.
 
-        In a topic that grows a record that is sent again may go to another partition.
+        In a topic that grows or is made again a record that is sent again may go to another partition.
         """
-        grow = {topic.name for topic in self._plan.topics if topic.grows_ms is not None}
+        grow = {topic.name for topic in self._plan.topics if topic.grows_ms is not None} | self._run.deleted
         dead = self._dead_letters()  # a restart may deliver one that the mark has not passed
         once = {
             value_of(record)
@@ -402,7 +464,7 @@ class Judge:
         for sequence, (topic, value) in sorted(self._spooled.items()):
             if topic in grow or self._is_excused(value) or value in dead:
                 continue
-            if value not in stored or value not in once:
+            if value not in stored or value not in once or value in self._brokers.wire.requeued:
                 continue
             place, first = min(stored[value], key=_offset_of)
             by_place[place].append((sequence, first.offset, value))

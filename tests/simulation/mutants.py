@@ -40,17 +40,13 @@ _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
     "rights-and-keys-of-others": "callers have no tokens",
     "empty-value-read-as-null": "no value is empty",
     "keyless-records-behind-keyed-ones": "all records of a request have the same key",
-    "spool-requeue-with-the-time-of-now": "nobody puts dead letters back",
     "spool-writer-not-notified": "the writer's actor looks at the queue",
     "spool-close-leaves-the-queue": "the writer's actor writes the queue",
     "wakeups-dropped": "the second of the two is out of sight; the first is played alone",
     "spool-writer-leaves-a-file-open": "descriptors are not counted",
-    "memory-kept-for-a-missing-partition": "memory is held there only if a topic loses partitions meanwhile",
+    "memory-kept-for-a-missing-partition": "no topic loses partitions between a wait for memory and its end",
     "memory-and-places-kept": "the second of the two is out of sight, and the first",
-    "spool-delivery-overtakes-what-is-on-the-disk": "no seed spools a megabyte for one topic",
-    "spool-delivery-forgets-the-last-on-the-disk": "no seed spools a megabyte for one topic",
-    "spool-delivery-memory-without-bound": "no seed spools a megabyte for one topic",
-    "spooled-twice-and-never": "no seed spools a megabyte for one topic",
+    "spool-delivery-forgets-the-last-on-the-disk": "no read ends just before the last record of all",
 }
 _FOUND: Final = re.compile(r"^seed (?P<seed>\d+): (?P<why>.*)$", re.MULTILINE)
 

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 BUSY_MS: Final = 4_000
 #: How long a sidecar may take for what is left, after the last fault.
 QUIET_MS: Final = 60_000
+#: The same where a topic lost partitions: the spool's producer keeps records for them for two minutes.
+FORGOTTEN_MS: Final = QUIET_MS + 120_000
 
+#: How many seeds have more records for one topic than fit into memory, and how many requests, until when.
+_FLOODS: Final = 0.02
+_FLOOD: Final = 70
+_FLOODED_MS: Final = 900
 #: How long faults come that come together.
 _STORM_MS: Final = 400
 
@@ -42,8 +48,10 @@ FAULTS: Final[Mapping[str, tuple[int, int]]] = {
     "latency": (2, 1_500),
     "refused": (2, 800),
     "cut connections": (4, 0),
-    "no right to write": (1, 2_500),
-    "too large": (1, 2_500),
+    "no right to write": (1, 4_000),
+    "too large": (1, 4_000),
+    "delete topic": (1, 600),
+    "no producer id": (3, 0),
     "clock jump": (2, 0),
     "sigkill": (2, 200),
     "power cut": (4, 200),
@@ -51,20 +59,33 @@ FAULTS: Final[Mapping[str, tuple[int, int]]] = {
     "slow disk": (2, 900),
     "disk eio": (6, 0),
     "disk enospc": (6, 0),
-    "no dead letters": (2, 2_000),
+    "no dead letters": (3, 5_000),
     "disk short": (6, 0),
+    "requeue": (3, 0),
 }
-_OF_DISK: Final = frozenset({"slow disk", "disk eio", "disk enospc", "disk short", "no dead letters"})
+_OF_SPOOL: Final = frozenset(
+    {"slow disk", "disk eio", "disk enospc", "disk short", "no dead letters", "requeue"}
+)
+#: What concerns dead letters, and what makes some.
+_OF_DEAD_LETTERS: Final = frozenset({"no dead letters", "requeue"})
+_REFUSALS: Final = ("no right to write", "too large", "clock jump", "delete topic")
 #: What a fault may wait for, in place of its time: then it comes right after that.
 MOMENTS: Final = (
     "a batch is stored",
     "a batch is acknowledged",
     "a batch is sent again",
     "a request waits",
+    "a request waits for memory",
     "a file is synced",
     "a file is renamed",
     "a dead letter is stored",
 )
+#: Those that a sidecar without a spool has.
+_MOMENTS_OF_ALL: Final = MOMENTS[:5]
+#: When a fault comes for which any other time is mostly too early.
+_USUALLY: Final = {"requeue": "a dead letter is stored", "delete topic": "a request waits for memory"}
+#: What may come with it.
+_AMID_A_REQUEUE: Final = ("disk eio", "disk enospc", "power cut", "sigkill")
 _OPERATIONS: Final = (
     "write",
     "write",
@@ -86,10 +107,15 @@ class RecordPlan(NamedTuple):
     key: str | None
     partition: int | None
     size: int
+    #: Where the request names no topic.
+    topic: str = ""
 
 
 class RequestPlan(NamedTuple):
-    """A request, and how its caller behaves. Times in ms; `at_ms` from the start."""
+    """A request, and how its caller behaves. Times in ms; `at_ms` from the start.
+
+    `topic` is empty where each record names its own.
+    """
 
     number: int
     at_ms: int
@@ -110,6 +136,12 @@ class RequestPlan(NamedTuple):
     #: Which sidecar it is sent to, and which its retries are.
     sidecar: int = 0
     retry_sidecar: int = 0
+    #: Whether it sets its times; otherwise it has the sidecar's.
+    sets_times: bool = True
+
+    def topic_of(self, record: RecordPlan) -> str:
+        """Returns the topic of one of its records."""
+        return self.topic or record.topic
 
 
 class FaultPlan(NamedTuple):
@@ -144,6 +176,8 @@ class TopicPlan(NamedTuple):
     created_ms: int
     #: When it gets one more partition; None: never.
     grows_ms: int | None
+    #: Whether that waits until requests wait for the partition, and others for memory.
+    grows_when_full: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,14 +260,32 @@ def plan_of(seed: int) -> Plan:
             random.random() < 0.05,
             0 if random.random() < 0.9 else random.randint(0, 1_500),
             random.randint(0, BUSY_MS) if random.random() < 0.25 else None,
+            random.random() < 0.6,
         )
         for name in ("orders", "payments")[: random.choice((1, 1, 2))]
     ]
+    if (
+        any(topic.grows_when_full and topic.grows_ms is not None for topic in topics)
+        and random.random() < 0.7
+    ):
+        kafka["buffer.memory"] = str(max(2 * batch_bytes, 5_000))
     settings = {
         "drain_timeout_ms": random.choice((300, 2_000)),
-        "spool_topic_wait_ms": random.choice((1_000, 3_000)),
+        "spool_topic_wait_ms": random.choice((1_000, 1_000, 3_000)),
+        "spool_max_bytes": random.choice((1, 256)) * 1_048_576,
+        "max_waiting_requests": random.choice((10_000,) * 19 + (4,)),
+        "max_waiting_bytes": random.choice((67_108_864,) * 19 + (3_000,)),
     }
     sidecars = random.choice((1, 1, 1, 2))
+    kinds = _kinds(random, has_spool=has_spool)
+    if _OF_DEAD_LETTERS.union(_REFUSALS) & set(kinds):
+        settings["spool_topic_wait_ms"] = 1_000  # each record may have to wait for it, one after the other
+    floods = has_spool and Random(f"flood {seed}").random() < _FLOODS
+    if floods:
+        topics[0] = topics[0]._replace(created_ms=_FLOODED_MS)
+        requests = _flood(random, topics[0], kafka)
+    else:
+        requests = _requests(random, topics, kafka, sidecars, kinds, has_spool=has_spool)
     return Plan(
         seed,
         kafka,
@@ -242,9 +294,32 @@ def plan_of(seed: int) -> Plan:
         sidecars,
         random.choice((0, 0, 2, 10)),
         topics,
-        _requests(random, topics, kafka, sidecars, has_spool=has_spool),
-        _faults(random, has_spool=has_spool),
+        requests,
+        _faults(random, kinds, has_spool=has_spool),
     )
+
+
+def _flood(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[RequestPlan]:
+    """More records for one topic, before it is there, than the spool's delivery has in memory of one."""
+    keys = random.choice(((None,), ("k1",), (None, "k1", "k2")))
+    return [
+        RequestPlan(
+            number,
+            random.randint(0, _FLOODED_MS) if number < _FLOOD // 2 else random.randint(0, BUSY_MS),
+            "c0",
+            topic.name,
+            "spool",
+            [RecordPlan(f"r{number}.{index}", random.choice(keys), None, 20) for index in range(60)],
+            int(kafka["delivery.timeout.ms"]),
+            int(kafka["max.block.ms"]),
+            random.random() < 0.2,
+            [0],
+            None,
+            random.choice((0, 2)),
+            300,
+        )
+        for number in range(_FLOOD)
+    ]
 
 
 def _requests(
@@ -252,6 +327,7 @@ def _requests(
     topics: Sequence[TopicPlan],
     kafka: Mapping[str, str],
     sidecars: int,
+    kinds: Sequence[str],
     *,
     has_spool: bool,
 ) -> list[RequestPlan]:
@@ -264,7 +340,14 @@ def _requests(
         "retry": random.random() < 0.7,
         "deadlines": random.random() < 0.6,
         "large": random.random() < 0.3,
+        "many topics": random.random() < 0.3,
+        # For partitions that are not there: yet, any more, or ever.
+        "beyond": random.random() < 0.15,
+        "ahead": random.random() < 0.5,
     }
+    if _OF_DEAD_LETTERS & set(kinds):
+        habits["form"] = random.choice((FORMS, ("json", "spool"), ("spool",), ("spool",)))
+        habits["beyond"] = random.random() < 0.6
     callers = [f"c{number}" for number in range(random.choice((1, 2, 4)))]
     most_ms, block_ms = int(kafka["delivery.timeout.ms"]), int(kafka["max.block.ms"])
     requests: list[RequestPlan] = []
@@ -275,6 +358,7 @@ def _requests(
         at_ms += int(random.expovariate(total / BUSY_MS * 0.35))
         for _ in range(random.choice((1, 1, 2, 6))):
             topic = random.choice(topics)
+            names_topics = habits["many topics"] and random.random() < 0.5
             form = random.choice(habits["form"])  # type: ignore[arg-type]
             sidecar = random.randrange(sidecars)
             if form == "spool" and (sidecar or not has_spool):
@@ -282,28 +366,38 @@ def _requests(
             count = 1 if form == "octet" else random.choice((1, 1, 2, 5, 20))
             keys = random.choices((None, "k1", "k2", "k3"), k=random.choice((1, 1, 3)))
             partitions: list[int | None] = [None]
-            if keys == [None] and random.random() < 0.4:
+            if topic.grows_ms is not None and habits["ahead"] and random.random() < 0.4:
+                keys, partitions = [None], [topic.partitions]
+            elif habits["beyond"] and random.random() < 0.3:
+                keys, partitions = [None], random.choices(range(topic.partitions + 1), k=3)
+            elif keys == [None] and random.random() < 0.4:
                 # Also the one that it does not have yet.
                 known = topic.partitions + (topic.grows_ms is not None)
                 partitions = random.choices(range(known), k=random.choice((1, 1, 3)))
             sizes = (20, 60, 200, 900) if habits["large"] else (20, 60)
+            names_topics = names_topics and form in ("json", "spool")
             records = [
                 RecordPlan(
-                    f"r{number}.{index}", random.choice(keys), random.choice(partitions), random.choice(sizes)
+                    f"r{number}.{index}",
+                    random.choice(keys),
+                    random.choice(partitions),
+                    random.choice(sizes),
+                    random.choice(topics).name if names_topics else "",
                 )
                 for index in range(count)
             ]
+            sets_times = random.random() < 0.9
             timeout_ms = random.choice((most_ms, 50, 200, 700, 1_500)) if habits["deadlines"] else most_ms
             requests.append(
                 RequestPlan(
                     number,
                     at_ms,
                     random.choice(callers),
-                    topic.name,
+                    "" if names_topics else topic.name,
                     form,
                     records,
-                    min(timeout_ms, most_ms),
-                    random.choice((block_ms, 100, 400)) if habits["deadlines"] else block_ms,
+                    min(timeout_ms, most_ms) if sets_times else most_ms,
+                    random.choice((block_ms, 100, 400)) if habits["deadlines"] and sets_times else block_ms,
                     form != "ndjson" and bool(habits["keys"]) and random.random() < 0.6,
                     [random.choice((0, 5, 60, 300)) for _ in range(random.choice((1, 2, 3)))]
                     if habits["slow"] and random.random() < 0.3
@@ -313,18 +407,34 @@ def _requests(
                     random.choice((0, 20, 300)),
                     sidecar,
                     sidecar if form == "spool" else random.randrange(sidecars),
+                    sets_times,
                 )
             )
             number += 1
     return requests
 
 
-def _faults(random: Random, *, has_spool: bool) -> list[FaultPlan]:
-    kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_DISK]
-    chosen = sorted(random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8))))
+def _kinds(random: Random, *, has_spool: bool) -> list[str]:
+    """Chooses kinds of faults. What concerns dead letters is of no use where nothing makes some.
+
+    And where something does, they are often put back.
+    """
+    kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_SPOOL]
+    chosen = set(random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8))))
+    if has_spool and chosen.intersection(_REFUSALS) and random.random() < 0.3:
+        chosen.add("requeue")
+    if chosen & _OF_DEAD_LETTERS:
+        chosen.add(random.choice(_REFUSALS))
+    return sorted(chosen)
+
+
+def _faults(random: Random, chosen: Sequence[str], *, has_spool: bool) -> list[FaultPlan]:
+    kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_SPOOL]
     faults: list[FaultPlan] = []
-    # In half of the seeds faults come together: one that meets another finds most.
-    storms_ms = [random.randint(0, BUSY_MS) for _ in range(random.choice((0, 0, 1, 2)))]
+    # In half of the seeds faults come together: one that meets another finds most. Also at the very start.
+    storms_ms = [
+        random.randint(0, BUSY_MS) if random.random() < 0.8 else 0 for _ in range(random.choice((0, 0, 1, 2)))
+    ]
     # In others each waits for a moment, or has another one behind it.
     moments, follows = random.choice((0.0, 0.0, 0.5)), random.choice((0.0, 0.0, 0.5))
 
@@ -341,8 +451,14 @@ def _faults(random: Random, *, has_spool: bool) -> list[FaultPlan]:
                 at_ms = min(random.choice(storms_ms) + random.randint(0, _STORM_MS), BUSY_MS)
             one = fault(kind, at_ms, random.randint(1, 3))
             if random.random() < moments:
-                one = one._replace(when=random.choice(MOMENTS if has_spool else MOMENTS[:4]))
-            if random.random() < follows:
+                one = one._replace(when=random.choice(MOMENTS if has_spool else _MOMENTS_OF_ALL))
+            elif kind in _USUALLY and random.random() < 0.6:
+                one = one._replace(when=_USUALLY[kind])
+            if kind in _REFUSALS and "no dead letters" in chosen and random.random() < 0.7:
+                one = one._replace(then=fault("no dead letters", random.choice((0, 500, 900)), one.target))
+            elif kind == "requeue" and random.random() < 0.5:
+                one = one._replace(then=fault(random.choice(_AMID_A_REQUEUE), 0, one.target))
+            elif random.random() < follows:
                 after_ms = random.choice((0, 5, 30, 100, 500))
                 one = one._replace(then=fault(random.choice(kinds), after_ms, one.target))
             faults.append(one)

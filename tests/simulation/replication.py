@@ -7,6 +7,7 @@
                         or nobody, or (unclean) one that lacks acknowledged records
     truncation          a replica that follows another leader drops what that one does not have
     producer state      a broker that was killed knows the last batch of each producer only
+    deleted topics      their records are gone; a broker that does not know it yet goes on with its log
 
 Source: Partition, ReplicaFetcherThread, ReplicationControlManager, Kafka 4.3.
 """
@@ -25,6 +26,7 @@ from tests.simulation.wire import WireTrace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
+    from uuid import UUID
 
     from client_core.testing.controller import TopicConfig
     from client_core.testing.metadata_cache import PartitionState
@@ -77,7 +79,7 @@ class Replication(ABC):
         self.throttle_ms: dict[int, int] = {}
         #: Topics whose leader may be a replica that is not in sync.
         self.unclean: set[str] = set()
-        #: Values that brokers lost by themselves: behind an unclean election.
+        #: Values that brokers lost by themselves: behind an unclean election, or with their topic.
         self.lost_by_kafka: set[bytes] = set()
         #: Values that were cut off a log; lost where only the leader had acknowledged them.
         self.truncated: set[bytes] = set()
@@ -86,7 +88,9 @@ class Replication(ABC):
         self.wire: Final = WireTrace()
         #: When a broker has forgotten batches of a producer, by partition.
         self.forgot: dict[Place, list[int]] = {}
-        self._replicas: dict[tuple[int, Place], Replica] = {}
+        self._replicas: dict[tuple[int, UUID | None, Place], Replica] = {}
+        #: The topics that there are.
+        self._names: set[str] = set()
         self._addresses = {broker: AliveBroker(broker, HOST, port) for port, broker in self.ports.items()}
         for broker_id, address in self._addresses.items():
             cache = self.state.caches[broker_id] = MetadataCache()
@@ -97,6 +101,10 @@ class Replication(ABC):
         """Answers the requests to a leader that wait for what its replica has now, or for its reign."""
 
     @abstractmethod
+    def topic_is_gone(self, broker_id: int) -> None:
+        """Answers the requests to a broker that wait for topics which it does not have any more."""
+
+    @abstractmethod
     def forget_waiting(self, broker_id: int) -> None:
         """Drops the requests to a broker: it was killed."""
 
@@ -105,13 +113,44 @@ class Replication(ABC):
         self.state.controller.create_topic(
             name, partitions=partitions, replication_factor=count, config=config
         )
+        self._names.add(name)
         if unclean:
             self.unclean.add(name)
 
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with its records. Copies of them are nobody's concern any more."""
+        for (_, _, place), replica in self._replicas.items():
+            if place[0] == name:
+                self.lost_by_kafka.update(_values(replica.log.batches))
+        for value in self.lost_by_kafka:
+            kept = [append for append in self.wire.appends.pop(value, ()) if append.place[0] != name]
+            if kept:
+                self.wire.appends[value] = kept
+        for place in list(self.places()):
+            if place[0] == name:
+                self.committed_to.pop(place, None)
+                self._note_forgotten(place)
+        self._names.discard(name)
+        self.state.controller.delete_topic(name)
+        self.world.log("controller", f"{name} is deleted")
+        for broker_id in sorted(self.running):
+            self.topic_is_gone(broker_id)
+
+    def topic_id(self, broker_id: int, topic: str) -> UUID | None:
+        """Returns the id of a topic, as far as a broker knows it."""
+        known = self.state.caches[broker_id].topic(topic) or self.state.controller.topic(topic)
+        return None if known is None else known.topic_id
+
+    def is_stray(self, broker_id: int, topic: str) -> bool:
+        """Returns whether a broker does not know yet that a topic was deleted."""
+        true = self.state.controller.topic(topic)
+        return true is None or true.topic_id != self.topic_id(broker_id, topic)
+
     def replica(self, broker_id: int, place: Place) -> Replica:
-        found = self._replicas.get((broker_id, place))
+        topic_id = self.topic_id(broker_id, place[0])
+        found = self._replicas.get((broker_id, topic_id, place))
         if found is None:
-            found = self._replicas[broker_id, place] = Replica()
+            found = self._replicas[broker_id, topic_id, place] = Replica()
         return found
 
     def view(self, broker_id: int, place: Place) -> PartitionState:
@@ -139,8 +178,13 @@ class Replication(ABC):
         for follower in self.ports.values():
             if follower != leader:
                 self._fetch_soon(follower, place, _FETCH_MS)
-        end = self.replica(leader, place).log.end_offset
-        self.world.at(REPLICA_LAG_MS, lambda: self._shrink(leader, place, end))
+        topic_id, end = self.topic_id(leader, place[0]), self.replica(leader, place).log.end_offset
+
+        def shrink() -> None:
+            if topic_id == self.topic_id(leader, place[0]):
+                self._shrink(leader, place, end)
+
+        self.world.at(REPLICA_LAG_MS, shrink)
 
     def _fetch_soon(self, follower: int, place: Place, ms: int) -> None:
         replica = self.replica(follower, place)
@@ -156,7 +200,8 @@ class Replication(ABC):
             return
         view = self.state.caches[follower].partition(*place)
         if view is None:
-            self._fetch_soon(follower, place, _FETCH_AGAIN_MS)
+            if place[0] in self._names:
+                self._fetch_soon(follower, place, _FETCH_AGAIN_MS)
             return
         leader = view.leader
         if leader == follower:
@@ -165,7 +210,13 @@ class Replication(ABC):
             self._fetch_soon(follower, place, _FETCH_AGAIN_MS)
             return
         of_leader = self.state.caches[leader].partition(*place)
-        if of_leader is None or of_leader.leader != leader or of_leader.leader_epoch != view.leader_epoch:
+        is_same = self.topic_id(leader, place[0]) == self.topic_id(follower, place[0])
+        if (
+            not is_same
+            or of_leader is None
+            or of_leader.leader != leader
+            or of_leader.leader_epoch != view.leader_epoch
+        ):
             self._fetch_soon(follower, place, _FETCH_AGAIN_MS)
             return
         theirs = self.replica(leader, place)
@@ -203,9 +254,11 @@ class Replication(ABC):
 
     def _shrink(self, leader: int, place: Place, end: int) -> None:
         """Takes followers out of the in-sync replicas that have not come to `end` in time."""
-        if leader not in self.running or leader in self.isolated:
+        if leader not in self.running or leader in self.isolated or self.is_stray(leader, place[0]):
             return
-        view = self.view(leader, place)
+        view = self.state.caches[leader].partition(*place)
+        if view is None:
+            return
         replica = self.replica(leader, place)
         if view.leader != leader or self._true(place).leader != leader:
             return
@@ -218,6 +271,8 @@ class Replication(ABC):
         self.advance(leader, place)
 
     def _grow(self, leader: int, follower: int, place: Place) -> None:
+        if self.is_stray(leader, place[0]):
+            return
         true = self._true(place)
         if true.leader != leader or {leader, follower} & self.isolated or follower not in self._alive:
             return
@@ -235,7 +290,7 @@ class Replication(ABC):
 
     def places(self) -> Iterator[Place]:
         """Yields each partition."""
-        for name in sorted(self.state.caches[1].topic_names):
+        for name in sorted(self._names):
             topic = self.state.controller.topic(name)
             for number in range(len(topic.partitions) if topic is not None else 0):
                 yield name, number
@@ -277,6 +332,7 @@ class Replication(ABC):
         if broker_id in self.isolated:
             self.isolated.discard(broker_id)
             self.state.controller.thaw(broker_id)
+            self.topic_is_gone(broker_id)
             if broker_id in self.running:
                 self._join(broker_id)
 
@@ -308,7 +364,7 @@ class Replication(ABC):
                 self.world.at(REPLICA_LAG_MS, partial(self._elect_uncleanly, place))
 
     def _elect_uncleanly(self, place: Place) -> None:
-        if self._true(place).leader is not None:
+        if place not in self.places() or self._true(place).leader is not None:
             return
         able = sorted(self.running & self._alive - self.isolated)
         if not able:
@@ -363,13 +419,14 @@ class Replication(ABC):
         if broker_id in self.isolated:
             return
         self.state.controller.thaw(broker_id)
+        self.topic_is_gone(broker_id)
         for place in self.places():
             self.advance(broker_id, place)
             self._fetch_soon(broker_id, place, _FETCH_MS)
 
     def forget_producers(self) -> None:
         """All brokers forget all producers, as after producer.id.expiration.ms."""
-        for (_, place), replica in self._replicas.items():
+        for (_, _, place), replica in self._replicas.items():
             replica.log.forget_producers()
             self._note_forgotten(place)
 

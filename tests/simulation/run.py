@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from client_core.error_codes import Errors
 from client_core.testing.controller import TopicConfig
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError
@@ -25,14 +26,14 @@ from tests.simulation.brokers import ReplicatedBrokers
 from tests.simulation.callers import Attempt, value_of
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.judge import Judge
-from tests.simulation.plan import BUSY_MS, QUIET_MS, config_of
+from tests.simulation.plan import BUSY_MS, FORGOTTEN_MS, QUIET_MS, config_of
 from tests.simulation.sidecar import Process
 from tests.simulation.world import SimulatedClock, SimulationError, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.plan import FaultPlan, Plan, RequestPlan
+    from tests.simulation.plan import FaultPlan, Plan, RequestPlan, TopicPlan
 
 #: The last fault has ended by then.
 _HEALED_MS: Final = BUSY_MS + 2_500
@@ -40,12 +41,22 @@ _START_AGAIN_MS: Final = 200
 _SHORTEST_RETRY_MS: Final = 1
 #: When nothing of a caller may wait any more who has left.
 _GONE_AFTER_MS: Final = 60
+#: How often a spool may wait for spool_topic_wait_ms, one time after the other.
+_MOST_WAITS: Final = 1_000
 #: Of the states that a file system may leave after a power cut, how many are looked at.
 _STATES: Final = 12
 
 
 #: What the model calls an outcome.
 _ANSWERS: Final = {"acknowledged": "ack", "spooled": "spooled", "no": "no", "unknown": "unknown"}
+
+
+#: Of two that may end by themselves, and one that ends with somebody's help.
+_NO_PRODUCER_ID: Final = (
+    Errors.COORDINATOR_LOAD_IN_PROGRESS,
+    Errors.NOT_COORDINATOR,
+    Errors.CLUSTER_AUTHORIZATION_FAILED,
+)
 
 
 class Judged(NamedTuple):
@@ -89,10 +100,14 @@ class Run:
         for topic in plan.topics:
             self.world.at(topic.created_ms, self._created(topic.name))
             if topic.grows_ms is not None:
-                self.world.at(topic.grows_ms, partial(self.brokers.add_partition, topic.name))
+                self.world.at(topic.grows_ms, partial(self._grow, topic))
         self.clock = SimulatedClock(self.world)
         self.attempts: list[Attempt] = []
         self.retries = 0
+        #: When the first fault of each kind began.
+        self.began_ms: dict[str, int] = {}
+        #: Topics that were deleted, and made again.
+        self.deleted: set[str] = set()
         self._folder = folder / "spool"
         more: dict[str, Any] = {"spool_folder": str(self._folder)} if plan.has_spool else {}
         self.settings = Settings.model_validate({"kafka": dict(plan.kafka), **plan.settings, **more})
@@ -123,6 +138,7 @@ class Run:
     def _new_disk(self) -> SimulatedDisk:
         disk = SimulatedDisk(self._folder, self.world, self.random, sync_ms=self.plan.sync_ms)
         disk.renamed = lambda path: self.judge.look_at_mark(path)
+        disk.set_aside = lambda: self.judge.look_at_dead_letters()
         return disk
 
     # -- the sidecar's lives ---------------------------------------------------------------------------------
@@ -132,7 +148,7 @@ class Run:
         if running is not None and running.is_alive:
             return
         self.processes += 1
-        networks = list(self.brokers.networks)
+        number = self.processes  # another one may start while this one waits for its disk
         settings = self.settings if not place else self.settings.model_copy(update={"spool_folder": None})
         try:
             process = Process(
@@ -141,17 +157,19 @@ class Run:
                 None if place else self.disk,
                 self.clock,
                 settings,
-                Random(f"process {self.plan.seed} {self.processes}"),
-                self.processes,
+                Random(f"process {self.plan.seed} {number}"),
+                number,
             )
         except SettingsError as error:
             # It ends with an error, and is started again by whoever started it.
             self.world.log("sidecar", f"can't start: {error}")
-            self.brokers.networks[:] = networks
+            names = f"sidecar {number}", f"spool {number}"
+            networks = self.brokers.networks
+            networks[:] = [network for network in networks if network.name not in names]
             self.world.at(_START_AGAIN_MS, lambda: self._start(place))
             return
-        self.sidecars[place] = self.lives[self.processes] = process
-        self.world.log(f"sidecar {self.processes}", "starts")
+        self.sidecars[place] = self.lives[number] = process
+        self.world.log(f"sidecar {number}", "starts")
 
     def _end(self, how: str, place: int, for_ms: int) -> None:
         process = self.sidecars[place]
@@ -161,7 +179,7 @@ class Run:
             process.terminate(lambda: self._ended(process, place, for_ms, by_itself=True))
             return
         self.world.log(f"sidecar {process.number}", "power cut" if how == "power cut" else "SIGKILL")
-        process.kill()
+        process.kill("cut" if how == "power cut" and not place else "kill")
         if how == "power cut" and self.disk is not None and not place:
             if self.random.random() < 0.5:
                 self.disk.cut_power()
@@ -216,16 +234,17 @@ class Run:
         if any(outcome.what in ("no", "unknown") for outcome in attempt.outcomes()):
             self._perhaps_again(attempt.request, attempt.number + 1)
 
-    def _before(self, attempt: Attempt) -> Attempt | None:
-        """Returns the last earlier try of a request, if it was of the same process."""
+    def _before(self, attempt: Attempt) -> list[Attempt]:
+        """Returns the earlier tries of a request that were of the same process."""
         if not attempt.number:
-            return None
-        earlier = [
+            return []
+        return [
             other
             for other in self.attempts
-            if other.request is attempt.request and other.number < attempt.number
+            if other.request is attempt.request
+            and other.number < attempt.number
+            and other.process is attempt.process
         ]
-        return earlier[-1] if earlier and earlier[-1].process is attempt.process else None
 
     def _perhaps_again(self, request: RequestPlan, number: int) -> None:
         if 0 < number <= request.retries:
@@ -249,24 +268,35 @@ class Run:
         if not fault.when:
             self._begin(fault)
         elif fault.when == "a request waits":
-            self._begin_when_a_request_waits(fault)
+            self._when_one(lambda process: process.waits > 0, partial(self._begin, fault))
+        elif fault.when == "a request waits for memory":
+            self._when_one(_waits_for_memory, partial(self._begin, fault))
         else:
             waits = self.world.waits_for.setdefault(fault.when, [])
             waits.append(lambda broker_id: self._begin(fault._replace(target=broker_id or fault.target)))
 
-    def _begin_when_a_request_waits(self, fault: FaultPlan) -> None:
+    def _when_one(self, waits: Callable[[Process], bool], act: Callable[[], object]) -> None:
+        """Acts as soon as this is true of a sidecar."""
         if self._is_healed:
             return
-        if any(process is not None and process.is_alive and process.waits for process in self.sidecars):
-            self._begin(fault)
+        if any(process is not None and process.is_alive and waits(process) for process in self.sidecars):
+            act()
         else:
-            self.world.at(1, lambda: self._begin_when_a_request_waits(fault))
+            self.world.at(1, lambda: self._when_one(waits, act))
+
+    def _grow(self, topic: TopicPlan) -> None:
+        if topic.grows_when_full:
+            waits = partial(Process.waits_for_both, topic=topic.name)
+            self._when_one(waits, partial(self._add_partition, topic.name))
+        else:
+            self._add_partition(topic.name)
 
     def _begin(self, fault: FaultPlan) -> None:
         if self._is_healed:
             return
         self.world.log("fault", str(fault))
         self.world.reach(f"fault: {fault.kind}")
+        self.began_ms.setdefault(fault.kind, self.world.now_ms)
         if fault.when:
             self.world.reach(f"a fault when {fault.when}")
         if fault.then is not None:
@@ -338,6 +368,20 @@ class Run:
                     small = TopicConfig(min_insync_replicas=least, max_message_bytes=300)
                     brokers.state.controller.set_config(topic_plan.name, small)
                     ends(lambda: brokers.state.controller.set_config(topic_plan.name, config_of(topic_plan)))
+            case "delete topic":
+                topic_plan = self.random.choice(self.plan.topics)
+                if brokers.state.controller.topic(topic_plan.name) is not None:
+                    self.deleted.add(topic_plan.name)
+                    brokers.delete_topic(topic_plan.name)
+                    ends(partial(self._make_again, topic_plan))
+            case "no producer id":
+                error = self.random.choice(_NO_PRODUCER_ID)
+                brokers.wire.errors.add(error.name)
+                brokers.state.init_producer_id_errors.extend([error.code] * self.random.randint(1, 3))
+            case "requeue":
+                first = self.sidecars[0]
+                if first is not None and first.is_alive:
+                    first.requeue(self.judge.put_back)
             case "clock jump":
                 self.clock.wall_offset_ms += self.random.choice((-86_400_000, -60_000, 60_000, 5_400_000))
                 self.clock.jumps += 1
@@ -359,10 +403,22 @@ class Run:
             case _:
                 raise AssertionError(fault.kind)
 
+    def _add_partition(self, topic: str) -> None:
+        if any(process and process.waits_for_both(topic) for process in self.sidecars):
+            self.world.reach("a partition came while some waited for it, and others for memory")
+        self.brokers.add_partition(topic)
+
+    def _make_again(self, topic: TopicPlan) -> None:
+        if any(process and process.waits_for_memory for process in self.sidecars):
+            self.world.reach("a topic was made again while requests waited for memory")
+        partitions = self.random.randint(1, topic.partitions)
+        self.brokers.create_topic(topic.name, partitions, config_of(topic), unclean=topic.unclean)
+
     def _heal(self) -> None:
         self.world.log("fault", "all faults are over")
         self._is_healed = True
         self.brokers.heal()
+        self.brokers.state.init_producer_id_errors.clear()
         for topic in self.plan.topics:
             if self.brokers.state.controller.topic(topic.name) is not None:
                 self.brokers.state.controller.set_config(topic.name, config_of(topic))
@@ -395,7 +451,7 @@ class Run:
             world.at(fault.at_ms, partial(self._arm, fault))
         world.run_until(lambda: False, _HEALED_MS)
         self._heal()
-        if not world.run_until(self._is_settled, QUIET_MS):
+        if not world.run_until(self._is_settled, self._quiet_ms()):
             raise SimulationError("does not settle", self.judge.left())
         # Answers and acknowledgements that nobody waits for any more.
         world.run_until(lambda: False, 2_000)
@@ -411,6 +467,15 @@ class Run:
             world.reached,
         )
 
+    def _quiet_ms(self) -> int:
+        """Returns how long it may take to settle.
+
+        Records that are refused alone may become dead letters one after the other, each after its wait.
+        """
+        spool = None if self.process is None else self.process.spool
+        waits = 0 if spool is None else min(2 * spool.entries, _MOST_WAITS)
+        return (FORGOTTEN_MS if self.deleted else QUIET_MS) + waits * self.settings.spool_topic_wait_ms
+
     def _is_settled(self) -> bool:
         if self._open_retries or self._to_come:
             return False
@@ -419,6 +484,10 @@ class Run:
         if not all(attempt.is_over for attempt in self.attempts):
             return False
         return not self.judge.left()
+
+
+def _waits_for_memory(process: Process) -> bool:
+    return process.waits_for_memory
 
 
 def run(plan: Plan, *, keep: list[Run] | None = None, story: bool = False, trace: bool = False) -> Judged:

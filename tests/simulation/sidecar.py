@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from client_core import KafkaProducer, LoopCompletions, RecordFailure, Written
+from client_core import KafkaProducer, LoopCompletions, Phase, RecordFailure, Written
 from client_core.client.metadata_updater import DefaultMetadataUpdater
 from client_core.client.network_client import NetworkClient
 from client_core.events import BatchRetried, BatchSplit, Rebootstrapped
@@ -28,10 +28,11 @@ from service.produce.produce_endpoint import ProduceEndpoint
 from service.sidecar.sidecar import build_sidecar
 from service.spool.delivery import PAUSE_MS
 from service.spool.spool import Spool, spool_config
+from service.spool.writer import Spooled
 from service.watch.notice import SnapshotNotice
 from service.wire.cors import Cors
 from service.wire.errors import ErrorFormats
-from tests.simulation.disk import KilledError
+from tests.simulation.disk import NO_DEAD_LETTER, KilledError
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.replication import FIRST_PORT, HOST
 from tests.simulation.world import SimulatedClock, SimulatedLoop, SimulationError
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from client_core.producer.sender.io_thread import IoThread
     from service.base.settings import Settings
     from service.spool.delivery import Delivery
-    from service.spool.writer import SpoolWriter
+    from service.spool.writer import Completion, SpoolFault, SpoolWriter
     from service.wire.asgi import Receive, Scope, Send
     from tests.simulation.brokers import ReplicatedBrokers
     from tests.simulation.disk import SimulatedDisk
@@ -136,13 +137,23 @@ class DeliveryActor:
     def run(self) -> None:
         delivery, now_ms = self._delivery, self._world.now_ms
         delivery._called = False
+        failed_in_ways = max((_ways_to_fail(result) for _, result in delivery._answered), default=0)
+        before = self._world.reached.get(NO_DEAD_LETTER, 0)
         try:
             self._until_ms = delivery.turn(now_ms)
+            if failed_in_ways > 1 and self._world.reached.get(NO_DEAD_LETTER, 0) > before:
+                self._world.reach("a dead letter could not be written, and others of its request wait")
         except OSError as error:
             delivery._report(error.strerror or str(error))
             self._until_ms = now_ms + PAUSE_MS
         except KilledError:
             return
+
+
+def _ways_to_fail(result: Result) -> int:
+    """Returns for how many reasons records of a request failed."""
+    failures = [outcome for outcome in result.outcomes if isinstance(outcome, RecordFailure)]
+    return len({(failure.error.error, failure.phase) for failure in failures})
 
 
 class _HardStates:
@@ -272,6 +283,7 @@ class Process:
         self.number = number
         self.is_alive = True
         self.is_draining = False
+        self.started_ms = world.now_ms
         #: When SIGTERM came.
         self.drained_from_ms = 0
         self._brokers = brokers
@@ -352,6 +364,26 @@ class Process:
 
         self.loop.create_task(serve())
 
+    def requeue(self, noted: Callable[[int, Sequence[ProducerRecord]], None]) -> None:
+        """Puts all dead letters back into the spool. `noted`: their first number there, and the records."""
+        if self.spool is None:
+            return
+
+        def put_back(records: Sequence[ProducerRecord], done: Completion) -> None:
+            def spooled(outcome: Spooled | SpoolFault) -> None:
+                if isinstance(outcome, Spooled):
+                    self.world.reach("dead letters were put back")
+                    noted(outcome.first_sequence, records)
+                done(outcome)
+
+            for record in records:
+                self._brokers.wire.requeued[record.value or b""] += 1
+                self._brokers.wire.note_one(record.value, "requeue")
+            spool.writer.put_back(records, spooled)
+
+        spool = self.spool
+        spool.delivery.requeue(put_back, lambda _: True, lambda _: None)
+
     # -- ends ------------------------------------------------------------------------------------------------
 
     def terminate(self, ended: Callable[[], None]) -> None:
@@ -393,12 +425,12 @@ class Process:
         except KilledError:
             return
 
-    def kill(self) -> None:
-        """Nothing of the process runs any more; the system closes what it had open."""
+    def kill(self, how: str = "kill") -> None:
+        """Nothing of the process runs any more; the system closes what it had open. `how`: for the trace."""
         if not self.is_alive:
             return
         self.is_alive = False
-        self._brokers.wire.note_one(None, "kill", self.number)
+        self._brokers.wire.note_one(None, how, self.number)
         for actor in self._actors:
             self.world.remove(actor)
         self.loop.die()
@@ -423,6 +455,40 @@ class Process:
         parked = self.producer._parked
         return parked.waiting_for_metadata + parked.waiting_for_buffer
 
+    @property
+    def waits_for_memory(self) -> bool:
+        """Returns whether a request waits in the producer for memory."""
+        return self.producer._parked.waiting_for_buffer > 0
+
+    def waits_for_both(self, topic: str) -> bool:
+        """Returns whether requests wait in the producer for a partition of a topic, and others for memory."""
+        parked = self.producer._parked
+        queue = parked._queues.get(topic)
+        return topic in parked._unblocked and queue is not None and queue.phase is Phase.BUFFER
+
+    @property
+    def stray_bytes(self) -> int:
+        """Returns how much memory of the producer neither a batch has, nor the first that waits for it.
+
+        While a request is under way, only what is held for a partition that is not there: batches of the
+        request may have been given up, and have their memory still. Nor while the producer closes.
+        """
+        producer = self.producer
+        if self.is_draining:
+            return 0
+        if producer.network.has_requests:
+            unblocked = producer._parked._unblocked.values()
+            return sum(request.reserved_bytes for waiting in unblocked for request in waiting.requests)
+        stray = producer._pool.total_bytes - producer._pool.available_bytes
+        for batch in producer._accumulator.incomplete():
+            stray -= 0 if batch.is_buffer_deallocated else batch.allocated_bytes
+        for queue in producer._parked._queues.values():
+            stray -= queue.first.reserved_bytes
+            waiter = queue.first.waiter
+            if waiter is not None:
+                stray -= waiter.size_bytes if waiter.granted else waiter.collected_bytes
+        return stray
+
     def held(self) -> dict[str, int]:
         """Returns what is held, in records, requests or bytes: nothing when nothing is under way."""
         sidecar, producer = self.sidecar, self.producer
@@ -437,6 +503,7 @@ class Process:
         }
         if self.spool is not None:
             held["spooled records"] = self.spool.entries
+            held["memory of the spool's delivery"] = self.spool.delivery.lanes._memory_bytes
             held["memory of the spool's producer"] = int(self.spool_producer._accumulator.has_incomplete)
         return held
 

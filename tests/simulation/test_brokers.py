@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+import pytest
+
 from client_core import NO_EVENTS, ProducerConfig, ProducerRecord, RecordFailure, Result, Written
 from client_core.testing.controller import TopicConfig
 from tests.simulation.brokers import ReplicatedBrokers
@@ -20,6 +22,7 @@ _SETTINGS: Final = {
     "bootstrap.servers": "10.0.0.1:9001",
     "linger.ms": "0",
     "request.timeout.ms": "300",
+    "metadata.max.age.ms": "500",
     "retry.backoff.ms": "20",
     "retry.backoff.max.ms": "100",
     "reconnect.backoff.ms": "20",
@@ -31,18 +34,24 @@ class Cluster:
     """Three brokers, a topic of one partition, and a producer."""
 
     def __init__(
-        self, *, min_insync_replicas: int = 2, unclean: bool = False, delivery_timeout_ms: int = 5_000
+        self,
+        *,
+        seed: int = 1,
+        partitions: int = 1,
+        min_insync_replicas: int = 2,
+        unclean: bool = False,
+        delivery_timeout_ms: int = 5_000,
     ) -> None:
         self.world = World(1)
         self.brokers = ReplicatedBrokers(self.world, Random(1))
         config = TopicConfig(min_insync_replicas=min_insync_replicas)
-        self.brokers.create_topic(TOPIC, 1, config, unclean=unclean)
+        self.brokers.create_topic(TOPIC, partitions, config, unclean=unclean)
         self.producer = SimulatedProducer(
             self.world,
             self.brokers,
             ProducerConfig.from_mapping({**_SETTINGS, "delivery.timeout.ms": str(delivery_timeout_ms)}),
             SimulatedClock(self.world),
-            Random(1),
+            Random(seed),
             "client",
             events=NO_EVENTS,
         )
@@ -193,3 +202,37 @@ def test_a_request_that_a_cut_link_holds_arrives_later_and_is_stored_once() -> N
     cluster.run_for(1_000)
     assert results[0].any_acknowledged
     assert cluster.values(LEADER) == [b"a", b"b"]
+
+
+def test_a_topic_that_is_deleted_takes_its_records_with_it() -> None:
+    cluster = Cluster()
+    cluster.sent(b"a")
+    cluster.brokers.delete_topic(TOPIC)
+    cluster.brokers.create_topic(TOPIC, 1, TopicConfig(min_insync_replicas=2), unclean=False)
+    assert cluster.sent(b"b").any_acknowledged
+    assert [cluster.values(broker_id) for broker_id in (1, 2, 3)] == [[b"b"]] * 3
+
+
+def test_a_leader_that_does_not_know_of_the_end_of_its_topic_acknowledges_nothing() -> None:
+    cluster = Cluster()
+    cluster.sent(b"a")
+    cluster.brokers.isolate(LEADER)
+    results = cluster.send(b"b", within_ms=1_000)
+    cluster.run_for(5)
+    cluster.brokers.delete_topic(TOPIC)
+    cluster.run_for(1_100)
+    outcome = results[0].outcomes[0]
+    assert isinstance(outcome, RecordFailure)
+    assert outcome.written is Written.UNKNOWN, "that leader has it"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_record_without_a_key_goes_to_a_partition_that_there_is(seed: int) -> None:
+    """Seed 204 of `make simulate`: the sticky partition was one that the topic had before it was deleted."""
+    cluster = Cluster(partitions=5, seed=seed)
+    assert cluster.sent(b"a").any_acknowledged
+    cluster.brokers.delete_topic(TOPIC)
+    cluster.brokers.create_topic(TOPIC, 1, TopicConfig(min_insync_replicas=2), unclean=False)
+    cluster.run_for(1_000)
+    assert cluster.sent(b"b").any_acknowledged
+    assert cluster.values(LEADER) == [b"b"]

@@ -46,7 +46,7 @@ TWO_TRIES = (
     Bounds(clients=1, tries=2, writes=2, kills=0, forgets=False, submissions=2, under_way=1),
 )
 #: Seeds whose traces are followed.
-SEEDS = range(500, 524)
+SEEDS = range(600, 624)
 KINDS = {
     "try",
     "submit",
@@ -60,8 +60,15 @@ KINDS = {
     "bad",
     "answer",
     "kill",
+    "cut",
     "forget",
+    "mark",
+    "aside",
+    "requeue",
 }
+#: A record that was spooled, and is on its way to a broker.
+SPOOLED: list[Label] = [("try", 1, 0), ("answer", 1, 0, "spooled"), ("spool", 1), ("send", 1, "w")]
+ACKED: list[Label] = [("store", "w"), ("ok", 1, "w")]
 
 
 def _goes_on(state: State, bounds: Bounds) -> bool:
@@ -116,6 +123,29 @@ def test_a_simulated_run_is_a_path_of_the_model(seed: int) -> None:
             following = followed(states, label)
             assert following, (value, label, path[: at + 1], states)
             states = following
+
+
+@pytest.mark.parametrize(
+    ("path", "may_be"),
+    [
+        ([*SPOOLED, *ACKED, ("mark", 1)], True),
+        ([*SPOOLED, ("mark", 1)], False),
+        ([*SPOOLED, ("store", "w"), ("mark", 1)], False),
+        ([*SPOOLED, *ACKED, ("mark", 1), ("mark", 1)], False),
+        ([*SPOOLED, *ACKED, ("mark", 1), ("spool", 1)], False),
+        ([*SPOOLED, *ACKED, ("mark", 1), ("kill", 1), ("spool", 2)], False),
+        ([*SPOOLED, *ACKED, ("mark", 1), ("cut", 1), ("spool", 2)], True),
+        ([*SPOOLED, *ACKED, ("kill", 1), ("mark", 2)], False),
+        ([*SPOOLED, ("refuse", "w"), ("bad", 1, "w"), ("aside", 1)], True),
+        ([*SPOOLED, ("refuse", "w"), ("bad", 1, "w"), ("mark", 1)], False),
+        ([*SPOOLED, ("refuse", "w"), ("bad", 1, "w"), ("aside", 1), ("requeue",), ("spool", 1)], True),
+    ],
+)
+def test_the_mark_passes_what_its_own_sidecar_knows_to_be_done(path: list[Label], may_be: bool) -> None:
+    states = {State(spooled=True)}
+    for label in path:
+        states = followed(states, label)
+    assert bool(states) == may_be
 
 
 def _paths(plan: Plan) -> dict[bytes, list[Label]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from service.spool.reader import Stored
 from tests.simulation.callers import value_of
 from tests.simulation.plan import FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan, plan_of
 from tests.simulation.run import Run, run
@@ -126,7 +127,7 @@ def broken_rule(tmp_path: Path, tamper: Callable[[Run], Any], *, at_ms: int = 6_
 
 def test_a_record_that_brokers_lose_is_noticed(tmp_path: Path) -> None:
     def lose(one: Run) -> None:
-        for (_, place), replica in one.brokers._replicas.items():
+        for (_, _, place), replica in one.brokers._replicas.items():
             if place[0] == one.plan.topics[0].name:
                 replica.log.truncate(0)
 
@@ -167,6 +168,7 @@ def test_a_stored_record_of_which_no_was_said_is_noticed(tmp_path: Path) -> None
         one.brokers.wire.appends[value_of(record)] = [Append("sidecar 1", place, 0, 1, 0, 0)]
 
     one = Run(QUIET, tmp_path)
+    one.began_ms["no right to write"] = 0
     one.world.at(1, lambda: one.brokers.state.unwritable.update(t.name for t in one.plan.topics))
     one.world.at(6_000, lambda: store(one))
     with pytest.raises(SimulationError, match="written no"):
@@ -182,6 +184,23 @@ def test_a_mark_that_is_ahead_is_noticed(tmp_path: Path) -> None:
         one.judge.look_at_mark(mark)
 
     assert broken_rule(tmp_path, write_ahead) == "mark"
+
+
+def test_a_dead_letter_that_nobody_refused_is_noticed(tmp_path: Path) -> None:
+    def set_aside(one: Run) -> None:
+        assert one.process is not None
+        assert one.process.spool is not None
+        one.process.spool.dead_letters.add([(Stored(10_000, 1, b"", None), "forbidden", "")], 0)
+
+    assert broken_rule(tmp_path, set_aside, at_ms=500) == "dead letter"
+
+
+def test_memory_that_no_batch_has_is_noticed(tmp_path: Path) -> None:
+    def take(one: Run) -> None:
+        assert one.process is not None
+        assert one.process.producer._pool.try_allocate(100)
+
+    assert broken_rule(tmp_path, take, at_ms=500) == "memory"
 
 
 # -- shrinking -----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ The judge explains by it why a record is in the log twice, and whether a record 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from client_core.error_codes import Errors
@@ -73,6 +73,8 @@ class WireTrace:
         self.errors: set[str] = set()
         #: If it is kept: the value of a record (None: all), and a label of delivery_model.py.
         self.trace: list[tuple[bytes | None, tuple[Any, ...]]] | None = None
+        #: How often the dead letters of a value were put back into the spool.
+        self.requeued: Counter[bytes] = Counter()
         self._produced: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
         self._values: dict[str, dict[bytes, int]] = {}
 

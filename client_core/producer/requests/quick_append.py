@@ -96,6 +96,8 @@ class QuickAppend:
             sticky = queues.partitioner if partition is None else None
             if sticky is not None:
                 partition = None if sticky.lost.node_ids else sticky.partition
+                if partition is not None and partition >= known.partition_count:
+                    return False
             queue = None if partition is None else queues.partitions.get(partition)
             if queue is None or not queue.batches or self._appender.closed:
                 return False

@@ -51,6 +51,13 @@ def counts(rig: ProducerRig) -> list[int]:
     ]
 
 
+def by_partition(rig: ProducerRig) -> list[int]:
+    """The number of records in each partition."""
+    batches_of = rig.producer._accumulator.batches_of
+    batches = [batches_of(TopicPartition("orders", partition)) for partition in range(PARTITIONS)]
+    return [sum(batch.record_count for batch in each) for each in batches]
+
+
 def some_records(seed: int) -> Iterator[tuple[ProducerRecord, int]]:
     """Records of every kind, most of them small ones, and how long after each nothing happens."""
     random = Random(seed)
@@ -96,6 +103,16 @@ def test_all_but_the_first_and_the_last_records_of_a_batch_go_that_way() -> None
     assert went.count(True) > 60
     assert went == sorted(went, reverse=True)
     assert counts(rig) == [1 + went.count(True)]
+
+
+def test_a_partition_that_the_topic_does_not_have_any_more_gets_no_record() -> None:
+    rig = rig_of()
+    rig.producer.send(SMALL)
+    (sticky,) = [place for place, count in zip(range(PARTITIONS), by_partition(rig), strict=True) if count]
+    assert sticky, "the first one stays"
+    rig.know({"orders": 1})  # deleted, and created again
+    rig.producer.send(SMALL)
+    assert by_partition(rig)[0] == 1
 
 
 def test_the_record_is_reported_like_any_other() -> None:
