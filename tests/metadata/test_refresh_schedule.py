@@ -20,8 +20,10 @@ MAX_AGE_MS = 10_000
 
 
 class Unjittered(Random):
+    """Backoffs without jitter, and metadata that expires at its maximum age."""
+
     def uniform(self, a: float, b: float) -> float:
-        return (a + b) / 2
+        return 1.0
 
 
 class Drawn(Random):
@@ -52,6 +54,30 @@ def test_a_full_response_lasts_for_its_age(schedule: RefreshSchedule) -> None:
     schedule.succeeded(0, False, 50)
     assert schedule.time_to_next_update(60) == MAX_AGE_MS - 10
     assert schedule.time_to_next_update(50 + MAX_AGE_MS) == 0
+
+
+@pytest.mark.behaviour("META-25")
+def test_after_an_event_a_response_lasts_for_a_part_of_its_age_and_then_for_all_of_it() -> None:
+    """What made many clients refresh together does not make them do so again and again."""
+    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(0, 0.5, 1)), MAX_AGE_MS)
+    lasted = []
+    for reason in (None, None, "disconnect", None, "leader_error"):
+        if reason is not None:
+            schedule.need_full(reason)
+        schedule.take_reason()
+        schedule.succeeded(0, False, 0)
+        lasted.append(schedule.time_to_expire(0))
+    tenth_ms = MAX_AGE_MS // 10
+    assert lasted == [tenth_ms, MAX_AGE_MS, 5.5 * tenth_ms, MAX_AGE_MS, MAX_AGE_MS]
+
+
+def test_a_part_of_an_age_that_is_lowered_is_not_raised() -> None:
+    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(0, 0)), MAX_AGE_MS)
+    schedule.succeeded(0, False, 0)
+    schedule.lower_max_age(5_000)
+    assert schedule.time_to_expire(0) == MAX_AGE_MS // 10
+    schedule.succeeded(0, False, 0)
+    assert schedule.time_to_expire(0) == 500
 
 
 def test_an_age_that_is_lowered_counts_at_once_and_is_never_raised(schedule: RefreshSchedule) -> None:
@@ -166,14 +192,14 @@ def test_new_topics_count_equivalent_responses_anew(schedule: RefreshSchedule) -
 @pytest.mark.behaviour("META-02")
 def test_the_first_equivalent_response_has_a_backoff_of_its_own() -> None:
     """Two are drawn, one for failures and one for equivalent responses; the longer one holds."""
-    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(0, 1)), MAX_AGE_MS)
+    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(1, 0, 1)), MAX_AGE_MS)
     schedule.succeeded(0, False, 0)
     assert schedule.time_to_allow_update(0) == 120
 
 
 @pytest.mark.behaviour("META-07")
 def test_after_a_failure_no_backoff_of_equivalent_responses_is_drawn() -> None:
-    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(0)), MAX_AGE_MS)
+    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(1, 0)), MAX_AGE_MS)
     schedule.succeeded(0, False, 0)
     schedule.failed(0)
     assert schedule.time_to_allow_update(0) == 80
