@@ -1,10 +1,10 @@
 """Many sidecars and three brokers of limited speed, in simulated time: how a fleet recovers.
 
-    fleet = Fleet(100, seed=1)
-    fleet.run(60_000)                       milliseconds
-    fleet.kill_all(20_000)                  every broker is down for so long
-    fleet.run(60_000)
-    fleet.rate("Metadata", 1, since, until)     requests a second that came to a broker
+    with Fleet(100, seed=1) as fleet:
+        fleet.run(60_000)                           milliseconds
+        fleet.kill_all(20_000)                      every broker is down for so long
+        fleet.run(60_000)
+        fleet.rate("Metadata", 1, since, until)     requests a second that came to a broker
 
 Each sidecar is the product's own, from Guards to NetworkClient (tests/simulation/sidecar.py): none of its
 times is a copy. A broker takes requests in their order, and each takes time, so that queues grow. What it
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -124,34 +124,41 @@ class _Brokers(InProcessBrokers):
         #: How much longer than usual a broker takes.
         self.slowness = dict.fromkeys(BROKERS, 1.0)
         self._fleet = fleet
-        self._free_at_ms = dict.fromkeys(BROKERS, 0.0)
+        self._queues: dict[int, deque[tuple[Connection, bytes]]] = {one: deque() for one in BROKERS}
+        self._busy: set[int] = set()
         self._lives = dict.fromkeys(BROKERS, 0)
 
     def take(self, connection: Connection, payload: bytes, sent_ms: int) -> None:
         """Queues a request. The broker answers it when it has done its work, unless it ends before."""
-        broker_id, now_ms = connection.broker_id, self._fleet.now_ms
+        broker_id = connection.broker_id
         if broker_id not in self.running:
             return
         api = api_of(payload)
         assert api is not None
         self._fleet.count(api.name, broker_id)
-        work_ms = _WORK_MS.get(api, _LEAST_WORK_MS)
+        self._queues[broker_id].append((connection, payload))
+        if broker_id not in self._busy:
+            self._serve_next(broker_id, float(self._fleet.now_ms))
+
+    def _serve_next(self, broker_id: int, since_ms: float) -> None:
+        """Works on the oldest request. The fraction of a millisecond is not lost."""
+        connection, payload = self._queues[broker_id].popleft()
+        api = api_of(payload)
+        work_ms = _LEAST_WORK_MS if api is None else _WORK_MS.get(api, _LEAST_WORK_MS)
         if api is ApiKey.PRODUCE:
             work_ms += self._fleet.record_ms * payload.count(_RECORD)
-        free_at_ms = max(self._free_at_ms[broker_id], float(now_ms)) + work_ms * self.slowness[broker_id]
-        self._free_at_ms[broker_id] = free_at_ms
-        self._fleet.at(
-            math.ceil(free_at_ms) - now_ms, partial(self._serve, self._lives[broker_id], connection, payload)
-        )
+        done_ms = since_ms + work_ms * self.slowness[broker_id]
+        self._busy.add(broker_id)
+        act = partial(self._served, self._lives[broker_id], connection, payload, done_ms)
+        self._fleet.at(math.ceil(done_ms) - self._fleet.now_ms, act)
 
-    def queue_ms(self, broker_id: int) -> float:
-        """Returns for how long a broker will be busy with what it has."""
-        return max(self._free_at_ms[broker_id] - self._fleet.now_ms, 0.0)
-
-    def _serve(self, life: int, connection: Connection, payload: bytes) -> None:
+    def _served(self, life: int, connection: Connection, payload: bytes, done_ms: float) -> None:
         broker_id = connection.broker_id
         if life != self._lives[broker_id]:
             return
+        self._busy.discard(broker_id)
+        if self._queues[broker_id]:
+            self._serve_next(broker_id, done_ms)
         sending = self.answer(broker_id, payload)
         if not connection.is_open:
             self._fleet.count("wasted", broker_id)
@@ -164,7 +171,8 @@ class _Brokers(InProcessBrokers):
         """The broker ends. Nobody else leads its partitions, as where it is back before its session ends."""
         self.running.discard(broker_id)
         self._lives[broker_id] += 1
-        self._free_at_ms[broker_id] = 0.0
+        self._queues[broker_id].clear()
+        self._busy.discard(broker_id)
         for network in self.networks:
             network._world.do(partial(network.broker_ended, broker_id))
 
@@ -184,7 +192,6 @@ class _Call:
 
     sidecar: int
     topic: str
-    since_ms: int
     tries: int = 0
 
 
@@ -198,6 +205,7 @@ class Fleet:
         seed: int,
         calls_per_s: float = 0.2,
         record_ms: float = 1.0,
+        record_bytes: int = 100,
         honours_retry_after: bool = True,
         kafka: Mapping[str, str] | None = None,
         **settings: Any,
@@ -208,6 +216,7 @@ class Fleet:
         self.honours_retry_after = honours_retry_after
         self.random = Random(f"fleet {seed}")
         self._scheduled = 0
+        self._body = b'{"records":[{"value":"%s"}]}' % _RECORD.ljust(record_bytes, b"x")
         self._events: list[tuple[int, int, Callable[[], object]]] = []
         #: How many came to a broker, by what they are, the broker and the time in buckets.
         self._counts: defaultdict[tuple[str, int], Counter[int]] = defaultdict(Counter)
@@ -227,6 +236,13 @@ class Fleet:
         brokers: Any = self.brokers
         self._processes.append(Process(turns, brokers, None, clock, self.settings, random, number))
         self.at(self._pause_ms(), partial(self._call, number))
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
 
     # -- time ------------------------------------------------------------------------------------------------
 
@@ -252,14 +268,18 @@ class Fleet:
         for index, broker_id in enumerate(reversed(BROKERS)):
             self.at(down_ms - apart_ms * index, partial(self.brokers.start, broker_id))
 
+    def slow(self, broker_id: int, times: float, for_ms: int) -> None:
+        """Has a broker take so many times longer for each request, for so long."""
+        self.brokers.slowness[broker_id] = times
+        self.at(for_ms, partial(self.brokers.slowness.__setitem__, broker_id, 1.0))
+
     # -- callers ---------------------------------------------------------------------------------------------
 
     def _pause_ms(self) -> int:
         return round(self.random.expovariate(self.calls_per_s) * 1_000)
 
     def _call(self, number: int) -> None:
-        topic = TOPICS[(number + self.random.randrange(2)) % len(TOPICS)]
-        self._try(_Call(number, topic, self.now_ms))
+        self._try(_Call(number, TOPICS[number % len(TOPICS)]))
         self.at(self._pause_ms(), partial(self._call, number))
 
     def _try(self, call: _Call) -> None:
@@ -268,10 +288,8 @@ class Fleet:
         if call.tries > 1:
             self.count("repeated")
         process = self._processes[call.sidecar]
-        exchange = _Exchange(call, process.loop, self._answered)
-        self._turns[call.sidecar].do(
-            partial(process.ask, exchange.scope, exchange.receive, exchange.send)
-        )
+        exchange = _Exchange(call, self._body, process.loop, self._answered)
+        self._turns[call.sidecar].do(partial(process.ask, exchange.scope, exchange.receive, exchange.send))
 
     def _answered(self, call: _Call, status: int, headers: Mapping[bytes, bytes]) -> None:
         self.answers[status] += 1
@@ -304,6 +322,7 @@ class _Exchange:
     def __init__(
         self,
         call: _Call,
+        body: bytes,
         loop: SimulatedLoop,
         done: Callable[[_Call, int, Mapping[bytes, bytes]], None],
     ) -> None:
@@ -311,7 +330,7 @@ class _Exchange:
         self._loop = loop
         self._done = done
         self._is_sent = False
-        self._body = b'{"records":[{"value":"' + _RECORD + b'"}]}'
+        self._body = body
         self._head: tuple[int, Mapping[bytes, bytes]] = (0, {})
 
     @property

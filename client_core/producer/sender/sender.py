@@ -84,6 +84,8 @@ class Sender:
         self._transaction_manager = transaction_manager
         #: Returns the longest sleep of a poll, given now_ms. IoThread sets this, because others also wait for
         #: the I/O thread.
+        #: How long the last Produce answer took; the I/O thread sets it to 0 when it has seen it.
+        self.latency_ms = 0
         self.poll_limit_ms: Callable[[int], int] | None = None
         # The longest sleep of a poll by default. retry.backoff.ms may be 0, which must not make the loop
         # spin.
@@ -403,6 +405,7 @@ class Sender:
             _log.warning("Produce was not sent to node %s: %s", response.destination, mismatch)
             said = failure(Errors.UNSUPPORTED_VERSION, mismatch.message)
         elif isinstance(body, ProduceResponse):
+            self.latency_ms = response.latency_ms
             self._handle_answer(response.destination, body, batches, topic_names, now_ms)
             return
         else:
