@@ -24,12 +24,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from client_core.errors import KafkaError, NoBrokersError, ProducerClosedError
+from client_core.errors import KafkaError, ProducerClosedError
 from client_core.events import WaitFinished
 from client_core.producer.requests.appending import Appended, append
 from client_core.producer.requests.deadlines import Deadlines, TopicQueue, UnblockedRequests, topic_waits
 from client_core.producer.requests.giving_up import GivingUp
-from client_core.producer.requests.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
+from client_core.producer.requests.metadata_wait import (
+    Fail,
+    Known,
+    judge_metadata_wait,
+    metadata_timeout,
+    with_cause_of_silence,
+)
 from client_core.producer.requests.ordering_gate import OrderingGate
 from client_core.producer.requests.pending_request import PendingRequest
 from client_core.producer.results.results import Wait
@@ -423,8 +429,7 @@ class ParkedRequests:
             self._metadata.settled_error_code(request.topic),
             self._metadata.last_disconnection,
         )
-        if isinstance(error.__cause__, NoBrokersError):
-            error.__cause__.cause = self._causes.of_connections(now_ms)
+        with_cause_of_silence(error, self._metadata)
         self._fail(request, error, Phase.METADATA, now_ms, outcome="timeout")
 
     def _fail(

@@ -116,6 +116,7 @@ def wired(
     )
     completions = Completions(sink)
     causes = causes_of(metadata, client, manager)
+    metadata.cause_of_silence = lambda: causes.of_connections(clock.now_ms())
     submissions = Submissions(
         metadata,
         accumulator,
