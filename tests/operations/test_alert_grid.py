@@ -1,4 +1,4 @@
-"""No alert over healthy sidecars, and none that stays or flaps after an outage, for all intervals and settings.
+"""Healthy sidecars have no alert, and after an outage none stays or flaps: for all intervals and settings.
 
 The scrapes are those of real collectors in simulated time, every 15 s; of longer intervals, each second or
 fourth of them. promtool evaluates the delivered rules, with their own `for`.

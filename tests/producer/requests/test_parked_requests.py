@@ -515,7 +515,7 @@ def sent_last(rig: ProducerRig) -> list[bytes | None]:
 
 
 def test_what_brokers_would_acknowledge_too_late_is_not_sent() -> None:
-    """Of those with too little time left, the one that has just come is sent: the next answer may be quick."""
+    """A request that has just come is sent, however little time it has: the next answer may be quick."""
     rig = slow_rig()
     late = rig.submit("orders", b"late", b"late too", timeout_ms=6_000, turns=1)
     in_time = rig.submit("orders", b"in time", timeout_ms=9_001, turns=1)
