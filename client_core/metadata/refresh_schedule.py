@@ -7,8 +7,8 @@ Two backoffs delay a request. One grows with failed attempts. The other grows wi
 that a problem which refreshes can't fix causes no flood. Expiry, an explicit request or new topics make a
 request due. No lock of its own: Metadata's lock guards it. Times are passed in.
 
-After a refresh that an event caused, a response expires after a random part of metadata.max.age.ms, and after
-one by age after all of it. An event, such as a restart of the brokers, makes all clients of a cluster refresh
+After a refresh that an event caused or delayed, a response expires after a random part of metadata.max.age.ms,
+and after one by age after all of it. An event, such as a restart of the brokers, makes all clients of a cluster refresh
 within a second. In Java's client they then expire within a second, too, again and again.
 
 Source: Metadata.timeToAllowUpdate, timeToNextUpdate, Kafka 4.3.
@@ -164,8 +164,9 @@ class RefreshSchedule:
         if not is_partial:
             self.need_full_update = False
             self.answered_full_request = self.full_requests
+            in_time = self.time_to_expire(now_ms - self._backoff.max_ms) > 0
             self._lasts_ms = self.max_age_ms
-            if self._reason_in_flight != "expired":
+            if self._reason_in_flight != "expired" or not in_time:
                 self._lasts_ms = math.ceil(self._backoff.random.uniform(_LEAST_PART, 1) * self.max_age_ms)
             self._reason = self._reason_in_flight = None
             self.last_successful_refresh_ms = now_ms

@@ -71,6 +71,21 @@ def test_after_an_event_a_response_lasts_for_a_part_of_its_age_and_then_for_all_
     assert lasted == [tenth_ms, MAX_AGE_MS, 5.5 * tenth_ms, MAX_AGE_MS, MAX_AGE_MS]
 
 
+@pytest.mark.behaviour("META-25")
+def test_a_refresh_by_age_that_came_late_counts_as_an_event() -> None:
+    """Brokers that were away or slow have delayed those of many clients to the same moment."""
+    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(1, 0)), MAX_AGE_MS)
+    schedule.take_reason()
+    schedule.succeeded(0, False, 0)
+    lasted = []
+    for late_ms in (0, 999, 1_000):
+        now_ms = (schedule.last_successful_refresh_ms or 0) + MAX_AGE_MS + late_ms
+        assert schedule.take_reason() == "expired"
+        schedule.succeeded(0, False, now_ms)
+        lasted.append(schedule.time_to_expire(now_ms))
+    assert lasted == [MAX_AGE_MS, MAX_AGE_MS, MAX_AGE_MS // 10]
+
+
 def test_a_part_of_an_age_that_is_lowered_is_not_raised() -> None:
     schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(0, 0)), MAX_AGE_MS)
     schedule.succeeded(0, False, 0)
