@@ -164,7 +164,7 @@ class _Brokers(InProcessBrokers):
             self._fleet.count("wasted", broker_id)
             return
         frame = None if sending is None else b"".join(sending.pieces)
-        network = connection.network
+        network: Any = connection.network  # its world is a _Turns
         network._world.do(partial(network.answered, connection, frame))
 
     def kill(self, broker_id: int) -> None:
