@@ -7,9 +7,10 @@ Two backoffs delay a request. One grows with failed attempts. The other grows wi
 that a problem which refreshes can't fix causes no flood. Expiry, an explicit request or new topics make a
 request due. No lock of its own: Metadata's lock guards it. Times are passed in.
 
-After a refresh that an event caused or delayed, a response expires after a random part of metadata.max.age.ms,
-and after one by age after all of it. An event, such as a restart of the brokers, makes all clients of a cluster refresh
-within a second. In Java's client they then expire within a second, too, again and again.
+After a refresh that an event caused or delayed, a response expires after a random part of
+metadata.max.age.ms, and after one by age after all of it. An event, such as a restart of the brokers, makes
+all clients of a cluster refresh within a second. In Java's client they then expire within a second, too,
+again and again.
 
 Source: Metadata.timeToAllowUpdate, timeToNextUpdate, Kafka 4.3.
 """
