@@ -7,10 +7,10 @@ Two backoffs delay a request. One grows with failed attempts. The other grows wi
 that a problem which refreshes can't fix causes no flood. Expiry, an explicit request or new topics make a
 request due. No lock of its own: Metadata's lock guards it. Times are passed in.
 
-After a refresh that an event caused or delayed, a response expires after a random part of
-metadata.max.age.ms, and after one by age after all of it. An event, such as a restart of the brokers, makes
-all clients of a cluster refresh within a second. In Java's client they then expire within a second, too,
-again and again.
+If refreshes are spread (the sidecar, not Java), a response expires after a random part of
+metadata.max.age.ms where an event caused or delayed the refresh, and after all of it where it came by age. An
+event, such as a restart of the brokers, makes all clients of a cluster refresh within a second. Otherwise
+their metadata would expire within a second, too, again and again.
 
 Source: Metadata.timeToAllowUpdate, timeToNextUpdate, Kafka 4.3.
 """
@@ -44,8 +44,10 @@ _LEAST_PART: Final = 0.1
 class RefreshSchedule:
     """The updates needed and the attempts made. Metadata reads its attributes."""
 
-    def __init__(self, backoff: ExponentialBackoff, max_age_ms: int) -> None:
+    def __init__(self, backoff: ExponentialBackoff, max_age_ms: int, *, spreads: bool = False) -> None:
+        """`spreads`: whether metadata may expire before its maximum age, so that clients do not together."""
         self._backoff = backoff
+        self._spreads = spreads
         #: The maximum age of metadata. It may fall, but never rises (`lower_max_age`).
         self.max_age_ms = max_age_ms
         #: The age at which the last full response expires.
@@ -167,7 +169,7 @@ class RefreshSchedule:
             self.answered_full_request = self.full_requests
             in_time = self.time_to_expire(now_ms - self._backoff.max_ms) > 0
             self._lasts_ms = self.max_age_ms
-            if self._reason_in_flight != "expired" or not in_time:
+            if self._spreads and not (self._reason_in_flight == "expired" and in_time):
                 self._lasts_ms = math.ceil(self._backoff.random.uniform(_LEAST_PART, 1) * self.max_age_ms)
             self._reason = self._reason_in_flight = None
             self.last_successful_refresh_ms = now_ms

@@ -36,7 +36,6 @@ from tests.client.client_builders import (
     counting_metadata,
     make_in_flight,
 )
-from tests.metadata.test_refresh_schedule import Unjittered
 from tests.support.metadata_responses import metadata_message, partition, read, topic
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ BROKERS = (NODE, NODE_1)
 
 
 def make_metadata(*, bootstrap: bool = True, max_age_ms: int = 5_000) -> Metadata:
-    metadata = Metadata(MetadataConfig(BACKOFF_MS, BACKOFF_MS, max_age_ms), Unjittered(0))
+    metadata = Metadata(MetadataConfig(BACKOFF_MS, BACKOFF_MS, max_age_ms), Random(0))
     if bootstrap:
         metadata.bootstrap([("bootstrap", 9999)])
     return metadata

@@ -71,7 +71,7 @@ def test_update_metadata_allowed_immediately_after_bootstrap(metadata: Metadata)
     ("backoff_ms", "max_age_ms"), [(100, 1_000), (1_000, 100), (0, 0), (0, 100), (100, 0)]
 )
 def test_time_to_next_update(backoff_ms: int, max_age_ms: int) -> None:
-    metadata = Metadata(MetadataConfig(backoff_ms, backoff_ms, max_age_ms), Unjittered(0))
+    metadata = Metadata(MetadataConfig(backoff_ms, backoff_ms, max_age_ms), Random(0))
     larger_ms = max(backoff_ms, max_age_ms)
     now_ms = 10_000
     assert metadata.time_to_next_update(now_ms) == 0

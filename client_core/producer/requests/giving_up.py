@@ -3,8 +3,8 @@
 A record that waits to be sent while brokers have too much to do may be sent just before its deadline. Then
 they store it for nobody: its caller has given up, and sends it again. With more load than brokers can do,
 they soon do nothing else, and go on when the load has fallen, because each record comes again and again
-(metastable failures, Bronson 2021). So a record is not sent at all if the answers of brokers take longer than
-the time that its request has left. Its caller hears at once that it was not written.
+(metastable failures, Bronson 2021). So a record is not sent at all if the answers of its leader take longer
+than the time that its request has left. Its caller hears at once that it was not written.
 
 I/O thread only. Java's client has no deadline but delivery.timeout.ms, and sends until then.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from client_core.errors import Cause
     from client_core.events import EventSink
+    from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.causes import Causes
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator, TakenOut
     from client_core.producer.requests.deadlines import Deadlines
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     _GiveUp = Callable[[PendingRequest, Sequence[int], Cause | None], None]
 
-#: A quicker answer shows no overload.
-SLOW_MS: Final = 1_000
 #: The next answers may take longer than the last one.
 _MARGIN: Final = 1.25
 #: A request that has waited for a smaller part of its time is new: it is sent, whatever it has left.
@@ -42,11 +41,13 @@ class GivingUp:
 
     def __init__(
         self,
+        metadata: ProducerMetadata,
         accumulator: RecordAccumulator,
         deadlines: Deadlines[PendingRequest],
         causes: Causes,
         events: EventSink,
     ) -> None:
+        self._metadata = metadata
         self._accumulator = accumulator
         self._deadlines = deadlines
         self._causes = causes
@@ -67,14 +68,19 @@ class GivingUp:
 
         self._remove(requests, give_up, now_ms)
 
-    def too_late(self, latency_ms: int, now_ms: int) -> None:
-        """Fails unsent records whose requests have less time left than an answer takes now: `latency_ms`."""
+    def too_late(self, node_id: int, latency_ms: int, now_ms: int) -> None:
+        """Fails unsent records of requests that have less time left than an answer of the node takes now, and
+        that wait for this node.
+        """
         until_ms = now_ms + int(latency_ms * _MARGIN)
         hopeless = [
             request
             for request in self._deadlines.until(until_ms)
             if not (request.is_finished or request.is_parked) and _has_waited(request, now_ms)
         ]
+        if hopeless:
+            waiting = self._waiting_for(node_id)
+            hopeless = [request for request in hopeless if id(request) in waiting]
         if not hopeless:
             return
 
@@ -83,7 +89,7 @@ class GivingUp:
                 return
             left_ms = request.deadline_ms - now_ms
             error = TimeoutError(
-                f"Records for topic {request.topic} were not sent: brokers take {latency_ms} ms to "
+                f"Records for topic {request.topic} were not sent: broker {node_id} takes {latency_ms} ms to "
                 f"acknowledge records, and {left_ms} ms are left."
             ).because_of(cause)
             waited_ms = now_ms - request.submitted_ms
@@ -91,6 +97,17 @@ class GivingUp:
             self._report(request, len(removed), removed, error, now_ms)
 
         self._remove(hopeless, give_up, now_ms)
+
+    def _waiting_for(self, node_id: int) -> set[int]:
+        """Returns the id() of each owner with unsent records that the node leads."""
+        cache = self._metadata.cache
+        return {
+            id(owner)
+            for batch in self._accumulator.incomplete()
+            if not batch.was_drained and (leader := cache.leader_for(batch.topic_partition)) is not None
+            if leader.id == node_id
+            for owner, _, _ in tuple(batch.spans)
+        }
 
     def _remove(self, requests: Collection[PendingRequest], give_up: _GiveUp, now_ms: int) -> None:
         causes = self._causes.of_requests(requests, self._accumulator.incomplete(), now_ms)

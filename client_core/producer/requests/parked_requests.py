@@ -92,7 +92,7 @@ class ParkedRequests:
         #: The requests that may not be overtaken. Any thread.
         self.gate: Final = OrderingGate(lambda topic: metadata.cache.partition_count(topic))
         self._waiting = dict.fromkeys(Phase, 0)
-        self.giving_up: Final = GivingUp(accumulator, self._deadlines, causes, events)
+        self.giving_up: Final = GivingUp(metadata, accumulator, self._deadlines, causes, events)
 
     def __repr__(self) -> str:
         metadata, buffer = self.waiting_for_metadata, self.waiting_for_buffer

@@ -30,7 +30,6 @@ from client_core import forks
 from client_core.clock import FOREVER_MS
 from client_core.errors import KafkaError, ProducerClosedError
 from client_core.latch import Latch
-from client_core.producer.requests.giving_up import SLOW_MS
 from client_core.producer.requests.least_loaded_call import CLOSED_WHILE_WAITING
 from client_core.producer.results.status import Unacknowledged
 from client_core.uncaught import UncaughtErrors
@@ -383,9 +382,9 @@ class IoThread:
             self._parked.expire(now_ms, self._clock.wall_ms())
             for calls in self._calls:
                 calls.expire(now_ms)
-        if self._sender.latency_ms > SLOW_MS:  # an answer has come since the last turn
-            self._parked.giving_up.too_late(self._sender.latency_ms, now_ms)
-            self._sender.latency_ms = 0
+        if self._sender.overloaded is not None:
+            self._parked.giving_up.too_late(*self._sender.overloaded, now_ms)
+            self._sender.overloaded = None
         self._next_call_ms = FOREVER_MS
         for calls in self._calls:
             if calls.count:

@@ -168,11 +168,7 @@ RECEIVE_BUFFER: Final = Option(
     "receive.buffer.bytes", INT, "32768", at_least(-1), "The socket's SO_RCVBUF; -1 leaves it to the system."
 )
 METADATA_MAX_AGE_MS: Final = Option(
-    "metadata.max.age.ms",
-    LONG,
-    "300000",
-    at_least(0),
-    "The age at which metadata is refreshed; after a refresh for another reason, a random part of it.",
+    "metadata.max.age.ms", LONG, "300000", at_least(0), "The age at which metadata is refreshed."
 )
 METADATA_MAX_IDLE_MS: Final = Option(
     "metadata.max.idle.ms", LONG, "300000", at_least(5000), "After how long an unused topic is forgotten."
