@@ -148,7 +148,7 @@ audit: .cache/audit-venv/.complete  ## asks PyPI which pins have known vulnerabi
 	@for pins in run otel oauth msk-iam pipeline dev build bench uv; do \
 		echo "requirements/$$pins.txt:"; \
 		.cache/audit-venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$pins.txt \
-		|| { echo "NOT AUDITED, or not sound: see above. Without the internet nothing is known of the pins but what tests/security/advisories.toml says." >&2; exit 1; }; \
+		|| { echo "NOT AUDITED, or not sound: see above. Without the internet nothing is known of the pins but what tests/security/advisories.toml says, as of $$(sed -n 's/^as_of = //p' tests/security/advisories.toml)." >&2; exit 1; }; \
 	done
 
 .cache/audit-venv/.complete: requirements/audit.txt | $(UV)
@@ -223,11 +223,12 @@ image:  ## the container image, by docker, podman or buildah; PINS=otel.txt with
 		--build-arg PINS=$(PINS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git describe --always --dirty --abbrev=40 2>/dev/null) \
 		$(IMAGE_FLAGS) .
 
-sbom: setup  ## what the image installs, from the pins, as CycloneDX in dist/
+sbom: setup  ## what the image installs, from the pins, with licences, as CycloneDX in dist/
 	@mkdir -p $(DIST)
 	@# Pins are a flat list: who needs whom is in their comments.
 	$(BIN)/python -W "ignore:The Component this BOM" -m cyclonedx_py requirements requirements/$(PINS) \
 		--pyproject pyproject.toml --mc-type application --output-reproducible -o $(DIST)/pilotfish-$(VERSION)$(FLAVOUR).cdx.json
+	$(BIN)/python requirements/licences.py $(DIST)/pilotfish-$(VERSION)$(FLAVOUR).cdx.json
 
 java: setup  ## finds Java 17 or newer, or installs it from Debian's packages when root
 	$(BIN)/python -m tests.support.java --require

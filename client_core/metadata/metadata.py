@@ -49,12 +49,16 @@ _OVERLAY: Final = attrgetter("overlay")
 
 @dataclass(frozen=True, slots=True)
 class MetadataConfig:
-    """retry.backoff.ms, retry.backoff.max.ms, metadata.max.age.ms, metadata.max.idle.ms."""
+    """retry.backoff.ms, retry.backoff.max.ms, metadata.max.age.ms, metadata.max.idle.ms.
+
+    `spreads_refreshes`: see RefreshSchedule.
+    """
 
     refresh_backoff_ms: int = 100
     refresh_backoff_max_ms: int = 1_000
     max_age_ms: int = 300_000
     max_idle_ms: int = 300_000
+    spreads_refreshes: bool = False
 
 
 class MetadataRequestAndVersion(NamedTuple):
@@ -96,7 +100,7 @@ class Metadata:
         self._random = random
         self._events = events
         backoff = ExponentialBackoff(config.refresh_backoff_ms, config.refresh_backoff_max_ms, random)
-        self._schedule = RefreshSchedule(backoff, config.max_age_ms)
+        self._schedule = RefreshSchedule(backoff, config.max_age_ms, spreads=config.spreads_refreshes)
         #: The current snapshot: read without the lock, swapped whole (META-21).
         self.cache = MetadataCache.empty()
         #: The last snapshot from a response, read like `cache`. A rebootstrap empties `cache`, which is not a

@@ -26,10 +26,11 @@ from client_core.metadata.metadata import Metadata, MetadataConfig
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from client_core.clock import Clock
+    from client_core.errors import Cause
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.metadata_response import MetadataResponse
 
@@ -94,6 +95,8 @@ class ProducerMetadata(Metadata):
         self._ended: set[str] = set()
         #: Why the last connection ended, and when.
         self._last_disconnection: tuple[str, int] | None = None
+        #: Why no broker has answered, if a connection shows it. Any thread; the client's wiring sets it.
+        self.cause_of_silence: Callable[[], Cause | None] = lambda: None
 
     @property
     def last_disconnection(self) -> str | None:

@@ -5,12 +5,19 @@ sender after NOT_LEADER, the updater after a disconnect, `producer_metadata.py` 
 
 Two backoffs delay a request. One grows with failed attempts. The other grows with equivalent responses, so
 that a problem which refreshes can't fix causes no flood. Expiry, an explicit request or new topics make a
-request due. No lock of its own: Metadata's lock guards it. Times are passed in. Source:
-Metadata.timeToAllowUpdate, timeToNextUpdate, Kafka 4.3.
+request due. No lock of its own: Metadata's lock guards it. Times are passed in.
+
+If refreshes are spread (the sidecar, not Java), a response expires after a random part of
+metadata.max.age.ms where an event caused or delayed the refresh, and after all of it where it came by age. An
+event, such as a restart of the brokers, makes all clients of a cluster refresh within a second. Otherwise
+their metadata would expire within a second, too, again and again.
+
+Source: Metadata.timeToAllowUpdate, timeToNextUpdate, Kafka 4.3.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -30,14 +37,21 @@ _GRAVITY: Final[dict[RefreshReason, int]] = {
     "expired": 0,
 }
 
+#: The smallest part of metadata.max.age.ms after which a response expires.
+_LEAST_PART: Final = 0.1
+
 
 class RefreshSchedule:
     """The updates needed and the attempts made. Metadata reads its attributes."""
 
-    def __init__(self, backoff: ExponentialBackoff, max_age_ms: int) -> None:
+    def __init__(self, backoff: ExponentialBackoff, max_age_ms: int, *, spreads: bool = False) -> None:
+        """`spreads`: whether metadata may expire before its maximum age, so that clients do not together."""
         self._backoff = backoff
+        self._spreads = spreads
         #: The maximum age of metadata. It may fall, but never rises (`lower_max_age`).
         self.max_age_ms = max_age_ms
+        #: The age at which the last full response expires.
+        self._lasts_ms = max_age_ms
         # None: never, or no backoff is left (Java's 0, which requires wall-clock time).
         self._last_refresh_ms: int | None = None
         self._attempts = 0
@@ -86,7 +100,7 @@ class RefreshSchedule:
         """Milliseconds until the last full response is too old; 0 if there was none."""
         if self.last_successful_refresh_ms is None:
             return 0
-        return max(self.last_successful_refresh_ms + self.max_age_ms - now_ms, 0)
+        return max(self.last_successful_refresh_ms + self._lasts_ms - now_ms, 0)
 
     def _backoff_left_ms(self, attempts: int, now_ms: int) -> int:
         if self._last_refresh_ms is None or now_ms - self._last_refresh_ms >= self._backoff.max_ms:
@@ -99,6 +113,7 @@ class RefreshSchedule:
         """Lowers the maximum age; a higher age changes nothing."""
         self.expires_at_ms = 0
         self.max_age_ms = min(self.max_age_ms, max_age_ms)
+        self._lasts_ms = min(self._lasts_ms, max_age_ms)
 
     def need_full(self, reason: RefreshReason) -> None:
         """Requires a full request, after the backoff (META-08)."""
@@ -152,6 +167,10 @@ class RefreshSchedule:
         if not is_partial:
             self.need_full_update = False
             self.answered_full_request = self.full_requests
+            in_time = self.time_to_expire(now_ms - self._backoff.max_ms) > 0
+            self._lasts_ms = self.max_age_ms
+            if self._spreads and not (self._reason_in_flight == "expired" and in_time):
+                self._lasts_ms = math.ceil(self._backoff.random.uniform(_LEAST_PART, 1) * self.max_age_ms)
             self._reason = self._reason_in_flight = None
             self.last_successful_refresh_ms = now_ms
 

@@ -96,6 +96,7 @@ class KafkaProducer(Generic[K, V]):
         metadata: ProducerMetadata | None = None,
         client: KafkaClient | None = None,
         resolves_later: bool = False,
+        spreads_refreshes: bool = False,
         whole_requests: bool = False,
         keeps_metrics: bool = True,
     ) -> None:
@@ -105,6 +106,10 @@ class KafkaProducer(Generic[K, V]):
         `resolves_later`: each name of bootstrap.servers is resolved when the client connects to it, and again
         after reconnect.backoff.ms if that fails. `status().nodes` has the resolver's error. Otherwise
         unknown names only are a ConfigError, as in Java.
+
+        `spreads_refreshes`: after a refresh that an event caused, metadata expires after a random part of
+        metadata.max.age.ms. So many processes do not refresh together, again and again, after a restart of
+        brokers. Java's producer has no such mode.
 
         A serializer makes bytes of a key or a value, on the caller's thread; it is never given None.
         Each record goes through the `interceptors` first: see ProducerInterceptor.
@@ -141,6 +146,7 @@ class KafkaProducer(Generic[K, V]):
             metadata=metadata,
             client=client,
             resolves_later=resolves_later,
+            spreads_refreshes=spreads_refreshes,
             whole_requests=whole_requests,
         )
         self._metadata = parts.metadata

@@ -230,7 +230,7 @@ def make_event_topic(settings: Settings, key: str, call: Callable[[], None]) -> 
         message = f"{error.message} (in the configuration of the producer of events)"
         raise ConfigError(message, name=error.name) from error
     return EventTopic(
-        KafkaProducer(config, resolves_later=True, keeps_metrics=False),
+        KafkaProducer(config, resolves_later=True, spreads_refreshes=True, keeps_metrics=False),
         settings.events_topic,
         key,
         delivery_timeout_ms=config.delivery_timeout_ms,

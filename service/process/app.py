@@ -342,6 +342,7 @@ def _make_producer(
         completions=completions,
         wake_soon=completions.wake_soon,
         resolves_later=True,
+        spreads_refreshes=True,
         keeps_metrics=False,  # /metrics has its own
     )
 

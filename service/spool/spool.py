@@ -204,7 +204,12 @@ def spool_config(settings: Settings) -> ProducerConfig:
 def make_spool(settings: Settings, clock: Clock) -> Spool:
     """Returns the spool for the settings, with its own producer. Raises SettingsError and ConfigError."""
     producer = KafkaProducer(
-        spool_config(settings), clock=clock, resolves_later=True, whole_requests=True, keeps_metrics=False
+        spool_config(settings),
+        clock=clock,
+        resolves_later=True,
+        spreads_refreshes=True,
+        whole_requests=True,
+        keeps_metrics=False,
     )
     return Spool(settings, producer, clock)
 

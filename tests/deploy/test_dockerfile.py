@@ -7,9 +7,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+import pytest
+
+from requirements.licences import licences_of
 from tests.deploy import dockerfile_text
 from tests.deploy.image_contents import normalised
 
@@ -190,6 +194,16 @@ def test_the_bill_of_materials_lists_every_pin_with_its_hashes(tmp_path: Path) -
             for found in place.get("hashes", [])
         }
         assert hashes == set(re.findall(r"--hash=sha256:(\w+)", rest)), name
+        for licence in listed[name]["licenses"]:
+            assert licence.get("expression") or licence["license"]["name"], name
+
+
+def test_what_declares_no_licence_or_is_not_installed_fails_the_bill_of_materials() -> None:
+    with pytest.raises(LookupError, match="no-such-package is not installed"):
+        licences_of("no-such-package", "1.0")
+    with pytest.raises(LookupError, match=r"pytest is installed as \S+, and not as 0.1"):
+        licences_of("pytest", "0.1")
+    assert licences_of("fastapi", version("fastapi"))
 
 
 def _labels() -> dict[str, str]:

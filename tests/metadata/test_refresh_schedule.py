@@ -54,6 +54,45 @@ def test_a_full_response_lasts_for_its_age(schedule: RefreshSchedule) -> None:
     assert schedule.time_to_next_update(50 + MAX_AGE_MS) == 0
 
 
+@pytest.mark.behaviour("META-25")
+def test_after_an_event_a_response_lasts_for_a_part_of_its_age_and_then_for_all_of_it() -> None:
+    """What made many clients refresh together does not make them do so again and again."""
+    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(0, 0.5, 1)), MAX_AGE_MS, spreads=True)
+    lasted = []
+    for reason in (None, None, "disconnect", None, "leader_error"):
+        if reason is not None:
+            schedule.need_full(reason)
+        schedule.take_reason()
+        schedule.succeeded(0, False, 0)
+        lasted.append(schedule.time_to_expire(0))
+    tenth_ms = MAX_AGE_MS // 10
+    assert lasted == [tenth_ms, MAX_AGE_MS, 5.5 * tenth_ms, MAX_AGE_MS, MAX_AGE_MS]
+
+
+@pytest.mark.behaviour("META-25")
+def test_a_refresh_by_age_that_came_late_counts_as_an_event() -> None:
+    """Brokers that were away or slow have delayed those of many clients to the same moment."""
+    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(1, 0)), MAX_AGE_MS, spreads=True)
+    schedule.take_reason()
+    schedule.succeeded(0, False, 0)
+    lasted = []
+    for late_ms in (0, 999, 1_000):
+        now_ms = (schedule.last_successful_refresh_ms or 0) + MAX_AGE_MS + late_ms
+        assert schedule.take_reason() == "expired"
+        schedule.succeeded(0, False, now_ms)
+        lasted.append(schedule.time_to_expire(now_ms))
+    assert lasted == [MAX_AGE_MS, MAX_AGE_MS, MAX_AGE_MS // 10]
+
+
+def test_a_part_of_an_age_that_is_lowered_is_not_raised() -> None:
+    schedule = RefreshSchedule(ExponentialBackoff(100, 1_000, Drawn(0, 0)), MAX_AGE_MS, spreads=True)
+    schedule.succeeded(0, False, 0)
+    schedule.lower_max_age(5_000)
+    assert schedule.time_to_expire(0) == MAX_AGE_MS // 10
+    schedule.succeeded(0, False, 0)
+    assert schedule.time_to_expire(0) == 500
+
+
 def test_an_age_that_is_lowered_counts_at_once_and_is_never_raised(schedule: RefreshSchedule) -> None:
     schedule.succeeded(0, False, 0)
     assert schedule.time_to_next_update(4_000) == MAX_AGE_MS - 4_000

@@ -102,7 +102,7 @@ def _no_errors(watched: Watched) -> None:
     watched.brokers.state.produce_faults.clear()
 
 
-def _down(*brokers: int, elect: bool) -> Callable[[Watched], None]:
+def down(*brokers: int, elect: bool) -> Callable[[Watched], None]:
     def plant(watched: Watched) -> None:
         watched.network.down |= set(brokers)
         for broker in brokers:
@@ -113,7 +113,7 @@ def _down(*brokers: int, elect: bool) -> Callable[[Watched], None]:
     return plant
 
 
-def _up(watched: Watched) -> None:
+def up(watched: Watched) -> None:
     for broker in sorted(watched.network.down):
         port = next(port for port, own in watched.brokers.ports.items() if own == broker)
         watched.network.down.discard(broker)
@@ -125,7 +125,7 @@ def _up(watched: Watched) -> None:
 def _last_replica_down(watched: Watched) -> None:
     for partition in _OF_2:
         watched.controller.set_isr(TOPIC, partition, [2])
-    _down(2, elect=True)(watched)
+    down(2, elect=True)(watched)
 
 
 def _unreachable(*brokers: int) -> Callable[[Watched], None]:
@@ -305,7 +305,7 @@ FAULTS: Final = (
     Planted(
         "dead broker whose partitions have no other leader",
         _last_replica_down,
-        _up,
+        up,
         "partitions have no leader",
         "LeaderlessPartitions",
         "Partitions without a leader",
@@ -323,8 +323,8 @@ FAULTS: Final = (
     ),
     Planted(
         "all brokers refuse connections",
-        _down(*ALL, elect=False),
-        _up,
+        down(*ALL, elect=False),
+        up,
         "no broker can be reached: refused",
         "NoBrokerConnected",
         "Without a broker",
@@ -359,8 +359,8 @@ FAULTS: Final = (
     ),
     Planted(
         "no broker since the start",
-        _down(*ALL, elect=False),
-        _up,
+        down(*ALL, elect=False),
+        up,
         "there is no metadata: refused",
         "MetadataMissing",
         "Without metadata",
@@ -497,9 +497,9 @@ def _restarts(watched: Watched, second: int) -> None:
     usual_load(watched, second)
     for broker, at in ((1, 130), (2, 180), (3, 230)):
         if second == at:
-            _down(broker, elect=True)(watched)
+            down(broker, elect=True)(watched)
         elif second == at + 15:
-            _up(watched)
+            up(watched)
 
 
 def _idle_ends(watched: Watched, second: int) -> None:
@@ -517,9 +517,9 @@ def _typing_errors(watched: Watched, second: int) -> None:
 def _short_outage(watched: Watched, second: int) -> None:
     usual_load(watched, second)
     if second == 150:
-        _down(*ALL, elect=False)(watched)
+        down(*ALL, elect=False)(watched)
     elif second == 156:
-        _up(watched)
+        up(watched)
 
 
 def _rebalance(watched: Watched, second: int) -> None:

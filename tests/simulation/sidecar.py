@@ -196,7 +196,7 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
         self.failures: dict[bytes, list[Written]] = {}
         self.network = SimulatedNetwork(world, brokers, random, name)
         brokers.networks.append(self.network)
-        metadata = ProducerMetadata(metadata_config(config), random, clock, events)
+        metadata = ProducerMetadata(metadata_config(config, spreads_refreshes=True), random, clock, events)
         metadata.bootstrap([(HOST, FIRST_PORT + n) for n in range(len(brokers.ports))])
         settings = network_client_config(config, {HOST})
         client = NetworkClient(

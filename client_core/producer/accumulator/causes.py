@@ -108,10 +108,22 @@ class Causes:
         return cause._replace(detail=cause.error.message)
 
     def of_connections(self, now_ms: int) -> Cause | None:
-        """Returns why no broker has answered: the latest failure of a connection."""
-        failed = [node for node in self._client.node_statuses(now_ms) if node.cause is not None]
-        latest = min(failed, key=lambda node: node.last_error_age_ms or 0, default=None)
-        return None if latest is None else latest.cause
+        """Returns why no broker has answered: the latest failure of a connection, or the oldest request.
+
+        Any thread. None if neither is there.
+        """
+        nodes = self._client.node_statuses(now_ms)
+        failed = [node for node in nodes if node.cause is not None]
+        if failed:
+            return min(failed, key=lambda node: node.last_error_age_ms or 0).cause
+        ages = {node.oldest_in_flight_age_ms: node for node in nodes}
+        since_ms = max((age_ms for age_ms in ages if age_ms is not None), default=None)
+        if since_ms is None:
+            return None
+        node = ages[since_ms]
+        node_id = node.node_id if node.node_id >= 0 else None
+        detail = f"{node.host}:{node.port} has accepted a request and has not answered"
+        return Cause(Errors.REQUEST_TIMED_OUT, node_id, 0, since_ms, detail)
 
     def of_requests(
         self, owners: Collection[object], batches: Iterable[ProducerBatch], now_ms: int

@@ -136,6 +136,10 @@ class Deadlines(Generic[_T]):
             due.extend(self._due.pop(moment))
         return due
 
+    def until(self, ms: int) -> list[_T]:
+        """Returns everything that will be due then, without removing it. Walks all deadlines."""
+        return [thing for moment in sorted(self._due) if moment <= ms for thing in self._due[moment]]
+
     def pop_all(self) -> list[_T]:
         """Removes and returns everything."""
         things = [thing for moment in sorted(self._due) for thing in self._due[moment]]

@@ -9,7 +9,7 @@ KafkaProducer.waitOnMetadata, Kafka 4.3 (PROD-01..04).
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from client_core.errors import (
     InvalidTopicError,
@@ -101,8 +101,11 @@ class BlockingMetadataWait:
     def timeout(self, topic: str, partition: int | None, max_wait_ms: int) -> TimeoutError:
         """Returns the error of a timed out wait, with the broker's last error as its cause."""
         code = self._metadata.settled_error_code(topic)
-        last_disconnection = self._metadata.last_disconnection
-        return metadata_timeout(self._metadata.cache, topic, partition, max_wait_ms, code, last_disconnection)
+        metadata = self._metadata
+        error = metadata_timeout(
+            metadata.cache, topic, partition, max_wait_ms, code, metadata.last_disconnection
+        )
+        return with_cause_of_silence(error, metadata)
 
 
 class Known(NamedTuple):
@@ -172,6 +175,17 @@ def metadata_timeout(
         error.__cause__ = error_for(last_error_code)
     elif cache.is_bootstrap:
         error.__cause__ = no_brokers(last_disconnection)
+    return error
+
+
+_E = TypeVar("_E", bound=KafkaError)
+
+
+def with_cause_of_silence(error: _E, metadata: ProducerMetadata) -> _E:
+    """Returns the error of a wait; if no broker has answered, with the connections' cause."""
+    for one in (error, error.__cause__):
+        if isinstance(one, NoBrokersError):
+            one.cause = metadata.cause_of_silence()
     return error
 
 

@@ -24,12 +24,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from client_core.errors import KafkaError, NoBrokersError, ProducerClosedError, TimeoutError
+from client_core.errors import KafkaError, ProducerClosedError
 from client_core.events import WaitFinished
-from client_core.producer.accumulator.causes import CancelledRecords
 from client_core.producer.requests.appending import Appended, append
 from client_core.producer.requests.deadlines import Deadlines, TopicQueue, UnblockedRequests, topic_waits
-from client_core.producer.requests.metadata_wait import Fail, Known, judge_metadata_wait, metadata_timeout
+from client_core.producer.requests.giving_up import GivingUp
+from client_core.producer.requests.metadata_wait import (
+    Fail,
+    Known,
+    judge_metadata_wait,
+    metadata_timeout,
+    with_cause_of_silence,
+)
 from client_core.producer.requests.ordering_gate import OrderingGate
 from client_core.producer.requests.pending_request import PendingRequest
 from client_core.producer.results.results import Wait
@@ -39,13 +45,12 @@ from client_core.producer.results.ticket import Phase, RecordFailure, Written
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from client_core.errors import Cause
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.backlog import TopicWait
     from client_core.producer.accumulator.buffer_pool import BufferPool
     from client_core.producer.accumulator.causes import Causes
-    from client_core.producer.accumulator.record_accumulator import RecordAccumulator, TakenOut
+    from client_core.producer.accumulator.record_accumulator import RecordAccumulator
     from client_core.producer.results.ticket import Completions
 
 
@@ -87,7 +92,7 @@ class ParkedRequests:
         #: The requests that may not be overtaken. Any thread.
         self.gate: Final = OrderingGate(lambda topic: metadata.cache.partition_count(topic))
         self._waiting = dict.fromkeys(Phase, 0)
-        self._cancelled = CancelledRecords(events)
+        self.giving_up: Final = GivingUp(metadata, accumulator, self._deadlines, causes, events)
 
     def __repr__(self) -> str:
         metadata, buffer = self.waiting_for_metadata, self.waiting_for_buffer
@@ -330,7 +335,7 @@ class ParkedRequests:
         for request in out_of_time:
             if not request.is_finished and request.is_parked:
                 self._fail_for_time(request, request.deadline_ms - request.submitted_ms, now_ms)
-        self._give_up([request for request in out_of_time if not request.is_finished], now_ms)
+        self.giving_up.at_deadline([request for request in out_of_time if not request.is_finished], now_ms)
         topics = {request.topic for request in (*blocked_for_too_long, *out_of_time)}
         self._let_next_go_on(topics, now_ms, wall_ms)
 
@@ -363,34 +368,6 @@ class ParkedRequests:
                 )
             if is_missing:
                 self._fail_for_time(request, now_ms - request.submitted_ms, now_ms)
-
-    def _give_up(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
-        """Removes undrained records. Drained ones continue; their response is too late for these requests."""
-        if not requests:
-            return
-        causes = self._causes.of_requests(requests, self._accumulator.incomplete(), now_ms)
-
-        def give_up(taken_out: TakenOut) -> None:
-            cancelled: dict[int, list[int]] = {}
-            for owner, indices in taken_out:
-                cancelled.setdefault(id(owner), []).extend(indices)
-            for request in requests:
-                removed = cancelled.get(id(request), ())
-                self._give_up_one(request, removed, causes.get(id(request)), now_ms)
-
-        self._accumulator.cancel(requests, give_up)
-
-    def _give_up_one(
-        self, request: PendingRequest, removed: Sequence[int], cause: Cause | None, now_ms: int
-    ) -> None:
-        waited_ms = request.deadline_ms - request.submitted_ms
-        error = TimeoutError(
-            f"Records for topic {request.topic} were not acknowledged within {waited_ms} ms."
-        ).because_of(cause)
-        failed = request.give_up(error, removed, now_ms - request.submitted_ms)
-        self._accumulator.failed.add(request.topic, None, failed)
-        if failed and removed:
-            self._cancelled.report(request.topic, len(removed), error, now_ms)
 
     def cancel(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Removes a cancelled request. Appended records are delivered."""
@@ -452,8 +429,7 @@ class ParkedRequests:
             self._metadata.settled_error_code(request.topic),
             self._metadata.last_disconnection,
         )
-        if isinstance(error.__cause__, NoBrokersError):
-            error.__cause__.cause = self._causes.of_connections(now_ms)
+        with_cause_of_silence(error, self._metadata)
         self._fail(request, error, Phase.METADATA, now_ms, outcome="timeout")
 
     def _fail(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from client_core.errors import TimeoutError
 from client_core.producer.requests.deadlines import Deadlines
-from client_core.producer.requests.metadata_wait import no_brokers
+from client_core.producer.requests.metadata_wait import no_brokers, with_cause_of_silence
 
 if TYPE_CHECKING:
     from client_core.client.kafka_client import KafkaClient
@@ -93,5 +93,6 @@ class PendingCalls(ABC, Generic[_Call]):
     def _late(self, waited_ms: int, message: str) -> KafkaError:
         """Returns the error of a call whose deadline has passed, with this message if brokers are known."""
         if self._metadata.cache.is_bootstrap:
-            return no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
+            late = no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
+            return with_cause_of_silence(late, self._metadata)
         return TimeoutError(message)

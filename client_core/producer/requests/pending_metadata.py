@@ -21,6 +21,7 @@ from client_core.producer.requests.metadata_wait import (
     judge_metadata_wait,
     metadata_timeout,
     no_brokers,
+    with_cause_of_silence,
 )
 from client_core.producer.requests.pending_calls import PendingCall, PendingCalls
 from client_core.producer.results.results import ListingResult, MetadataResult
@@ -244,13 +245,18 @@ class PendingLookups(PendingCalls[PendingLookup]):
         waited_ms = now_ms - lookup.since_ms
         cache = self._metadata.cache
         if error is None and cache.is_bootstrap:
-            error = no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
+            none = no_brokers(self._metadata.last_disconnection, waited_ms=waited_ms)
+            error = with_cause_of_silence(none, self._metadata)
         if lookup.kind is Kind.LISTING:
-            late = TimeoutError(f"Topics were not listed within {waited_ms} ms.")
+            late = TimeoutError(f"Topics were not listed within {waited_ms} ms.").because_of(
+                self._metadata.cause_of_silence()
+            )
             self._finish(lookup, ListingResult(None, error=error or late, waited_ms=waited_ms))
             return
         if lookup.kind is Kind.UPDATE and error is None:
-            error = TimeoutError(f"Metadata was not updated within {waited_ms} ms.")
+            error = TimeoutError(f"Metadata was not updated within {waited_ms} ms.").because_of(
+                self._metadata.cause_of_silence()
+            )
         for topic in sorted(lookup.missing):
             code = self._metadata.settled_error_code(topic)
             lookup.errors[topic] = error or metadata_timeout(cache, topic, None, waited_ms, code)

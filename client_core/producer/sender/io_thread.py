@@ -382,6 +382,9 @@ class IoThread:
             self._parked.expire(now_ms, self._clock.wall_ms())
             for calls in self._calls:
                 calls.expire(now_ms)
+        if self._sender.overloaded is not None:
+            self._parked.giving_up.too_late(*self._sender.overloaded, now_ms)
+            self._sender.overloaded = None
         self._next_call_ms = FOREVER_MS
         for calls in self._calls:
             if calls.count:

@@ -59,6 +59,9 @@ _log: Final = logging.getLogger(__name__)
 #: about a hundred times as long as a turn.
 _SHORTEST_PAUSE_MS: Final = 10
 
+#: A quicker answer to a Produce request shows no overload.
+_SLOW_MS: Final = 1_000
+
 
 class Sender:
     """The producer's turn of the I/O thread."""
@@ -82,6 +85,10 @@ class Sender:
         self._events = events
         self._causes = causes
         self._transaction_manager = transaction_manager
+        #: A node that has too much to do, and how long its last answer took. IoThread resets it.
+        self.overloaded: tuple[int, int] | None = None
+        #: Since when the answers of a node are slow.
+        self._slow_since_ms: dict[int, int] = {}
         #: Returns the longest sleep of a poll, given now_ms. IoThread sets this, because others also wait for
         #: the I/O thread.
         self.poll_limit_ms: Callable[[int], int] | None = None
@@ -394,6 +401,7 @@ class Sender:
         body = response.body
         if response.disconnected:
             self._lost_leaders.lost(response.destination, now_ms)
+            self._slow_since_ms.pop(response.destination, None)
         if response.timed_out:
             said = failure(Errors.REQUEST_TIMED_OUT, f"{_disconnected(response)} due to timeout")
         elif response.disconnected:
@@ -403,12 +411,23 @@ class Sender:
             _log.warning("Produce was not sent to node %s: %s", response.destination, mismatch)
             said = failure(Errors.UNSUPPORTED_VERSION, mismatch.message)
         elif isinstance(body, ProduceResponse):
+            self._note_latency(response.destination, response.latency_ms, now_ms)
             self._handle_answer(response.destination, body, batches, topic_names, now_ms)
             return
         else:
             said = NOTHING_SAID
         for batch in batches.values():
             self._settlement.settle(batch, said, response.destination, now_ms)
+
+    def _note_latency(self, node_id: int, latency_ms: int, now_ms: int) -> None:
+        """Notes an overloaded node: its answer is slow, to a request that was sent after a slow answer.
+
+        A broker that only paused answers those late that were sent before.
+        """
+        if latency_ms <= _SLOW_MS:
+            self._slow_since_ms.pop(node_id, None)
+        elif now_ms - latency_ms >= self._slow_since_ms.setdefault(node_id, now_ms):
+            self.overloaded = node_id, latency_ms
 
     def _handle_answer(
         self,

@@ -93,13 +93,16 @@ def wired(
     metadata: ProducerMetadata | None,
     client: KafkaClient | None,
     resolves_later: bool,
+    spreads_refreshes: bool,
     whole_requests: bool,
 ) -> Parts:
     """Returns the parts, connected to each other; nothing runs yet. Raises what `network_client` raises.
 
     For the arguments see KafkaProducer.
     """
-    metadata = metadata or ProducerMetadata(metadata_config(config), random, clock, events)
+    metadata = metadata or ProducerMetadata(
+        metadata_config(config, spreads_refreshes=spreads_refreshes), random, clock, events
+    )
     refreshes = RefreshFailures(events, clock, metadata)
     client = client or network_client(
         config, metadata, clock, random, refreshes, events, resolves_later=resolves_later
@@ -116,6 +119,7 @@ def wired(
     )
     completions = Completions(sink)
     causes = causes_of(metadata, client, manager)
+    metadata.cause_of_silence = lambda: causes.of_connections(clock.now_ms())
     submissions = Submissions(
         metadata,
         accumulator,
@@ -185,12 +189,13 @@ def _no_cause(now_ms: int) -> None:
     """Returns None: no producer id is needed."""
 
 
-def metadata_config(config: ProducerConfig) -> MetadataConfig:
+def metadata_config(config: ProducerConfig, *, spreads_refreshes: bool = False) -> MetadataConfig:
     return MetadataConfig(
         refresh_backoff_ms=config.retry_backoff_ms,
         refresh_backoff_max_ms=config.retry_backoff_max_ms,
         max_age_ms=config.metadata_max_age_ms,
         max_idle_ms=config.metadata_max_idle_ms,
+        spreads_refreshes=spreads_refreshes,
     )
 
 

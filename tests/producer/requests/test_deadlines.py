@@ -91,3 +91,11 @@ def test_entries_that_end_early_leave_no_memory_behind() -> None:
     assert len(deadlines._moments) < 200
     assert len(deadlines._due) == 1
     assert deadlines.pop_due(10_000) == [-1]
+
+
+def test_what_will_be_due_stays() -> None:
+    deadlines = Deadlines[str]()
+    for moment, thing in ((30, "c"), (10, "a"), (20, "b")):
+        deadlines.add(moment, thing)
+    assert deadlines.until(20) == ["a", "b"]
+    assert len(deadlines) == 3

@@ -17,10 +17,13 @@ from client_core.errors import (
     UnknownTopicOrPartitionError,
 )
 from client_core.events import WaitFinished
+from client_core.metadata.leader_epochs import LeaderIdAndEpoch
 from client_core.producer.results.producer_record import ProducerRecord
+from client_core.producer.results.results import ProduceResult
 from client_core.producer.results.ticket import Phase, Written
 from client_core.producer.sender.produce_request import ProduceRequestBuilder
 from client_core.record.record_batch import decode_record_batch
+from tests.support.metadata_responses import node
 from tests.support.producer_rig import ProducerRig, Waiting, full_buffer_rig
 from tests.support.sender_rig import ORDERS_0, produced, together
 
@@ -495,3 +498,106 @@ def test_one_that_stood_aside_and_gave_up_leaves_the_others_their_place() -> Non
     rig.learn({"orders": 2}, turns=3)
     rig.answer(produced(TopicPartition("orders", 1), offset=5))
     assert late.offsets == [5]
+
+
+# -- records that can't be in time any more ------------------------------------------------------------------
+
+
+def sent_last(rig: ProducerRig) -> list[bytes | None]:
+    builder = rig.client.requests[-1].builder
+    assert isinstance(builder, ProduceRequestBuilder)
+    return [record.value for record in decode_record_batch(builder.batches[0].records).records()]
+
+
+def slow_rig(partitions: int = 1) -> ProducerRig:
+    """The last answer took four seconds. A request is in flight since then, and what comes next waits."""
+    rig = ProducerRig(topics={"orders": partitions}, max_in_flight_requests_per_connection=1)
+    rig.submit("orders", ProducerRecord("orders", b"slow", partition=0), turns=1)
+    rig.submit("orders", ProducerRecord("orders", b"first", partition=0), turns=1)
+    rig.clock.advance(4_000)
+    rig.answer(produced(ORDERS_0, offset=0), turns=2)
+    assert sent_last(rig) == [b"first"]
+    return rig
+
+
+def test_what_brokers_would_acknowledge_too_late_is_not_sent() -> None:
+    """A request that has just come is sent, however little time it has: the next answer may be quick."""
+    rig = slow_rig()
+    late = rig.submit("orders", b"late", b"late too", timeout_ms=6_000, turns=1)
+    in_time = rig.submit("orders", b"in time", timeout_ms=9_001, turns=1)
+    rig.clock.advance(4_000)
+    new = rig.submit("orders", b"new", timeout_ms=3_000)
+    rig.answer(produced(ORDERS_0, offset=1), turns=2)
+    assert [(f.written, f.phase, f.waited_ms) for f in late.failures] == [
+        (Written.NO, Phase.DELIVERY, 4_000)
+    ] * 2
+    assert str(late.failures[0].error) == (
+        "Records for topic orders were not sent: broker 0 takes 4000 ms to acknowledge records, "
+        "and 2000 ms are left."
+    )
+    assert sent_last(rig) == [b"in time", b"new"]
+    assert in_time.reported == new.reported == []
+    rig.answer(produced(ORDERS_0, offset=2), turns=2)
+    assert (in_time.offsets, new.offsets) == ([2], [3])
+    rig.turn_after(200_000)
+    assert len(late.reported) == 1
+
+
+def test_records_of_a_late_request_that_are_in_flight_keep_their_deadline() -> None:
+    rig = slow_rig(partitions=2)
+    halves = [ProducerRecord("orders", b"half", partition=p) for p in (1, 0)]
+    late = rig.submit("orders", *halves, timeout_ms=6_000, turns=1)
+    rig.clock.advance(4_000)
+    rig.answer(produced(ORDERS_0, offset=1), turns=2)
+    assert late.reported == []
+    rig.answer(produced(TopicPartition("orders", 1), offset=7))
+    ((sent, failed),) = (result.outcomes for result in late.reported if isinstance(result, ProduceResult))
+    assert getattr(sent, "offset", None) == 7
+    assert getattr(failed, "written", None) is Written.NO
+
+
+def test_a_broker_that_paused_is_not_one_with_too_much_to_do() -> None:
+    """What it answers late was sent before; it may be quick again."""
+    rig = ProducerRig(topics={"orders": 1}, max_in_flight_requests_per_connection=1)
+    rig.submit("orders", b"first", turns=1)
+    waiting = rig.submit("orders", b"a", timeout_ms=6_000, turns=1)
+    rig.clock.advance(4_000)
+    rig.answer(produced(ORDERS_0, offset=0), turns=2)
+    assert (waiting.reported, sent_last(rig)) == ([], [b"a"])
+    rig.answer(produced(ORDERS_0, offset=1))
+    assert waiting.offsets == [1]
+
+
+def test_what_waits_for_another_broker_is_not_given_up() -> None:
+    rig = slow_rig(partitions=2)
+    other = TopicPartition("orders", 1)
+    rig.metadata.update_partition_leadership({other: LeaderIdAndEpoch(1, 5)}, [node(1)])
+    rig.submit("orders", ProducerRecord("orders", b"elsewhere", partition=1), turns=1)
+    waiting = rig.submit("orders", ProducerRecord("orders", b"a", partition=1), timeout_ms=6_000, turns=1)
+    rig.clock.advance(4_000)
+    rig.answer(produced(ORDERS_0, offset=1), turns=2)
+    assert waiting.reported == []
+    rig.answer(produced(other, offset=0), turns=2)
+    rig.answer(produced(other, offset=1), turns=2)
+    assert waiting.offsets == [1]
+
+
+def test_an_answer_within_a_second_is_no_sign_of_overload() -> None:
+    rig = slow_rig()
+    waiting = rig.submit("orders", b"a", timeout_ms=1_100, turns=1)
+    rig.clock.advance(1_000)
+    rig.answer(produced(ORDERS_0, offset=1), turns=2)
+    assert sent_last(rig) == [b"a"]
+    rig.answer(produced(ORDERS_0, offset=2))
+    assert waiting.offsets == [2]
+
+
+def test_after_a_quick_answer_one_that_is_slow_is_the_first_again() -> None:
+    rig = slow_rig()
+    rig.submit("orders", b"second", turns=1)
+    rig.turn_after(900)
+    rig.answer(produced(ORDERS_0, offset=1), turns=2)
+    waiting = rig.submit("orders", b"a", timeout_ms=6_000, turns=1)
+    rig.clock.advance(4_000)
+    rig.answer(produced(ORDERS_0, offset=2), turns=2)
+    assert (waiting.reported, sent_last(rig)) == ([], [b"a"])

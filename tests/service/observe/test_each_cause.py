@@ -14,13 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 from click.testing import CliRunner
 
-from client_core import Errors
+from client_core import (
+    Errors,
+    KafkaProducer,
+    NoBrokersError,
+    ProducerConfig,
+    ProducerRecord,
+    TimeoutError,
+)
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import FakeCluster, Hold, SaslDemand, TopicConfig
+from client_core.testing.free_ports import free_ports
 from service.__main__ import main
 from tests.support.sidecar import Sidecar
+from tests.support.simulated_sidecar import SimulatedSidecar
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -229,3 +239,56 @@ def test_each_cause_has_one_name_from_the_broker_to_the_runbook(tmp_path: Path) 
         assert sidecar.metric("pilotfish_broker_disconnects_total", broker="1", reason="authentication")
     walked = {case.cause.name for case in CASES} | {FIRST.name, LAST.name}
     assert set(rows()) == walked
+
+
+LOOKUPS: Final = (
+    "/v1/topics/orders/leader?partition=0&max_block_ms=2500",
+    "/v1/cluster?max_block_ms=2500",
+    "/v1/topics/orders/partitions/0/offsets?max_block_ms=2500",
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "reason"),
+    [
+        ("down", "NETWORK_EXCEPTION", "refused"),
+        ("silent", "REQUEST_TIMED_OUT", None),
+        ("rejecting", "SASL_AUTHENTICATION_FAILED", None),
+    ],
+)
+async def test_a_look_up_without_an_answer_has_the_same_cause_as_a_produce(
+    fault: str, name: str, reason: str | None
+) -> None:
+    sidecar = SimulatedSidecar()
+    faulty = sidecar.brokers if fault == "silent" else sidecar.network
+    setattr(faulty, fault, {1, 2, 3})
+    answers = [await sidecar.get(path) for path in LOOKUPS]
+    answers.append(
+        await sidecar.ask(
+            "POST", "/v1/topics/orders/records?max_block_ms=2500", json={"records": [{"value": "x"}]}
+        )
+    )
+    for answer in answers:
+        problem = answer.json()
+        assert answer.status_code == 503
+        if fault == "rejecting":  # no timeout: the error itself
+            assert problem["kafka_error"] == name
+            continue
+        assert problem["kafka_error"] == "BROKER_NOT_AVAILABLE"
+        assert (problem["cause"]["kafka_error"], problem["cause"].get("reason")) == (name, reason)
+        assert f"The cause: {name}" in problem["detail"]
+    assert name in rows()
+    sidecar.close()
+
+
+def test_a_blocking_send_without_a_broker_has_it_too() -> None:
+    config = ProducerConfig.from_mapping(
+        {"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}", "max.block.ms": "300"}
+    )
+    with KafkaProducer(config) as producer:
+        error = producer.send(ProducerRecord("orders", b"x")).exception(0)
+    assert isinstance(error, TimeoutError)
+    none = error.__cause__
+    assert isinstance(none, NoBrokersError)
+    assert none.cause is not None
+    assert (none.cause.error, none.cause.reason) == (Errors.NETWORK_EXCEPTION, "refused")
