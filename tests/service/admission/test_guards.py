@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,8 +23,8 @@ PATHS = [
 ]
 
 
-def web(**settings: object) -> NativeApp:
-    app = NativeApp(**settings)  # type: ignore[arg-type]
+def web(**settings: Any) -> NativeApp:
+    app = NativeApp(**settings)
     app.producer.set_topics({"orders": 3})
     return app
 
