@@ -26,15 +26,13 @@ def licences_of(name: str, version: str) -> list[dict[str, Any]]:
         raise LookupError(f"{name} is not installed") from error
     if found["Version"] != version:
         raise LookupError(f"{name} is installed as {found['Version']}, and not as {version}")
-    expression = found.get("License-Expression")
-    if expression:
+    for expression in found.get_all("License-Expression") or ():
         return [{"expression": expression}]
     names = [
         line.removeprefix(_CLASSIFIER) for line in found.get_all("Classifier") or () if _CLASSIFIER in line
     ]
-    text = (found.get("License") or "").strip()
-    if not names and text and len(text) <= _LONGEST_NAME:
-        names = [text]
+    if not names:
+        names = [text for text in found.get_all("License") or () if 0 < len(text) <= _LONGEST_NAME]
     if not names:
         raise LookupError(f"{name} {version} names no licence")
     return [{"license": {"name": one}} for one in names]
