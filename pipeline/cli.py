@@ -26,6 +26,7 @@ _COMMANDS: Final[dict[str, _Lazy]] = {
     "advise": _Lazy("pipeline.commands.advise", "advise", "Write advice for sidecars that start."),
     "forget": _Lazy("pipeline.commands.forget", "forget", "Remove events from the tables."),
     "jars": _Lazy("pipeline.commands.jars", "jars", "Fetch Spark's Kafka and Delta connectors."),
+    "maintain": _Lazy("pipeline.commands.maintain", "maintain", "Close old days, and write files together."),
     "report": _Lazy("pipeline.commands.report", "report", "Write what the tables say as one HTML file."),
     "run": _Lazy("pipeline.commands.run", "run", "Read events, and bring every table up to date."),
 }

@@ -235,9 +235,7 @@ class Job:
         self._bring_up_to_date()
 
     def _bring_up_to_date(self) -> None:
-        if not self._store.merges_in_place:
-            self._refresh.silver()
-        self._refresh.gold()
+        self._refresh.bring_up_to_date()
         if not self._refresh.failed:
             self._progress.done("silver and gold are up to date")
 

@@ -11,6 +11,8 @@ A table that fails does not stop the others. It stays unchanged, as do the table
 reported. A silver table whose merge failed lacks a batch: this run or the next one makes it again from all of
 bronze.
 
+If days are closed (closing.py), only the rows of gold that are not over are made again; the others stay.
+
 _fresh.json names the version of the installed package.
 """
 
@@ -26,6 +28,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
+from pipeline import closing
+from pipeline.closing import Closed, sql_time
 from pipeline.errors import PipelineError, first_line
 from pipeline.gold import GOLD
 from pipeline.silver import SILVER
@@ -34,6 +38,7 @@ from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 
 
 _MARK: Final = "_fresh.json"
+_REBUILD: Final = "`pilotfish-pipeline run --rebuild`"
 _ANEW: Final = "A run that makes it from all of bronze did not end."
 #: The causes of a table's failure: its own rows, its sources, or the place where it is written.
 _FAILURES: Final = (PySparkException, Py4JError, PipelineError)
@@ -55,6 +61,10 @@ def pilotfish_version() -> str:
         with suppress(metadata.PackageNotFoundError):
             return metadata.version(name)
     return "unknown"
+
+
+class OtherColumnsError(PipelineError):
+    """The closed rows of a table are of another version."""
 
 
 class SourceNotMadeError(PipelineError):
@@ -77,12 +87,16 @@ class Refresh:
         self._store = store
         self._silver = silver
         self._gold = gold
-        self._names = [*(table.name for table in silver), *gold]
-        self._says = {"version": pilotfish_version(), "tables": self._names}
+        self.silver_names = [table.name for table in silver]
+        #: All tables, in the order in which they are made.
+        self.names = [*self.silver_names, *gold]
+        self._says = {"version": pilotfish_version(), "tables": self.names}
         self._folders = Folders(spark)
         self._mark = f"{store.out}/{_MARK}"
         self._failed_mark = f"{store.out}/{FAILED}"
-        self._progress = progress
+        self._closed_mark = f"{store.out}/{closing.MARK}"
+        self._closed = Closed.of(self._folders.read_json(self._closed_mark))
+        self.progress = progress
         self._at = at
         #: The number of rows of each replaced table.
         self._rows: dict[str, int] = {}
@@ -101,35 +115,50 @@ class Refresh:
 
     def begins_anew(self) -> None:
         """Records that silver lacks something until it was made from all of bronze: after an upgrade, or if
-        events are removed. If this run is killed, the next one does it.
+        events are removed. If this run is killed, the next one does it. Opens the closed days.
         """
         self.begins()
         self._lacking = {table.name: _ANEW for table in self._silver}
         self._folders.write_json(self._failed_mark, self._lacking)
+        self._folders.delete_json(self._closed_mark)
+        self._closed = None
 
     def silver(self) -> None:
         """Makes every silver table from all of bronze."""
         for table in self._silver:
             self._make_silver(table)
+        self._store.note_merged(BRONZE_EVENTS)
 
-    def missing_silver(self) -> None:
+    def missing_silver(self) -> list[str]:
         """Makes silver tables that batches can't be merged into from all of bronze: those that are missing,
-        have the columns of another version, or failed and so lack a batch.
+        have the columns of another version, or failed and so lack a batch. Returns their names.
         """
         self._lacking = self._folders.read_json(self._failed_mark) or {}
-        for table in self._silver:
-            if table.name in self._lacking or not self._is_mergeable(table):
-                self._make_silver(table)
+        made = [each for each in self._silver if each.name in self._lacking or not self._is_mergeable(each)]
+        for table in made:
+            self._make_silver(table)
+        return [table.name for table in made]
 
-    def merge_into_silver(self, events: DataFrame) -> None:
-        """Merges the bronze events of a batch into every silver table."""
+    def unmerged_silver(self) -> None:
+        """Merges the batches of bronze that silver lacks; makes tables that are missing from all of it."""
+        made = self.missing_silver()
+        news = self._store.unmerged(BRONZE_EVENTS)
+        if news is not None:
+            self.merge_into_silver(news, made)
+            self._store.note_merged(BRONZE_EVENTS)
+
+    def merge_into_silver(self, events: DataFrame, but: Sequence[str] = ()) -> None:
+        """Merges bronze events into every silver table, but those that have them."""
         sources = {BRONZE_EVENTS: events}
         for table in self._silver:
+            if table.name in but:
+                sources[table.name] = table.of(sources[table.source])
+                continue
             # A failed table lacks at least this batch, and so would tables made from it.
             if table.name in self.failed or table.source in self.failed:
                 self._note(table.name, self.failed.get(table.name) or _needs(table.source))
                 continue
-            self._progress.doing(table.name)
+            self.progress.doing(table.name)
             sources[table.name] = table.of(sources[table.source])
             try:
                 self._store.merge(table, sources[table.name])
@@ -139,15 +168,23 @@ class Refresh:
                 self._rows.pop(table.name, None)
                 self._at(table.name)
 
+    def bring_up_to_date(self) -> None:
+        """Makes silver and gold of what bronze has. In a store that merges in place, batches are already in
+        silver.
+        """
+        if not self._store.merges_in_place:
+            self.unmerged_silver()
+        self.gold()
+
     def gold(self) -> None:
         """Makes failed silver tables again, then every gold table from silver, then writes the mark."""
         for table in self._silver:
-            if table.name in self.failed and self._store.merges_in_place:
+            if table.name in self.failed:
                 self._make_silver(table)
         for name in self._gold:
             self.failed.pop(name, None)
         for name in self._gold:
-            self._make(name, partial(self._gold[name], self._read))
+            self._make(name, partial(self._gold_rows, name), self._closed_rows(name))
         if self.failed:
             self._folders.write_json(self._failed_mark, self.failed)
             return
@@ -155,48 +192,87 @@ class Refresh:
         self._folders.write_json(self._mark, self._says)
         self._at("fresh")
 
+    def close(self, closed: Closed, keep_from: datetime | None) -> None:
+        """Closes the days before `closed.before`; drops gold rows that were over before `keep_from`.
+
+        Silver and gold must be up to date. May be repeated after a kill. A closed day is not opened.
+        """
+        if self._closed is not None:
+            closed = max(closed, self._closed)
+        self._folders.write_json(self._closed_mark, closed.says())
+        for table, kept in closing.KEPT.items():
+            if self._store.has(table):
+                self._replace(table, kept(self._read, f.lit(closed.since)), "")
+        self._closed = closed
+        for name in self._gold:
+            if is_closed := self._closed_rows(name):
+                self.progress.doing(f"closing {name}")
+                drop = "false" if keep_from is None else f"{closing.OVER_AT[name]} < {sql_time(keep_from)}"
+                self._store.close(name, is_closed, drop)
+                self._at(f"closed {name}")
+
     def rows_of_all(self) -> dict[str, int]:
         """Returns the number of rows of each table, in the order in which they are made."""
-        self._progress.doing("counting")
+        self.progress.doing("counting")
         return {
             name: self._rows[name] if name in self._rows else self._store.read(name).count()
-            for name in (BRONZE_EVENTS, BRONZE_REJECTS, *self._names)
+            for name in (BRONZE_EVENTS, BRONZE_REJECTS, *self.names)
             if name not in self.failed and self._store.has(name)
         }
 
     def _make_silver(self, table: SilverTable) -> None:
         self._make(table.name, lambda: table.of(self._read(table.source)))
 
-    def _make(self, name: str, rows: Callable[[], DataFrame]) -> None:
-        """Replaces the table; on failure it stays as it was, and its name is added to `failed`."""
+    def _make(self, name: str, rows: Callable[[], DataFrame], closed: str = "") -> None:
+        """Replaces the table's rows that are not closed; on failure it stays as it was, and its name is added
+        to `failed`.
+        """
         self.failed.pop(name, None)
         try:
-            self._replace(name, rows())
+            self._replace(name, rows(), closed)
             self._lacking.pop(name, None)
         except _FAILURES as e:
             self._note(name, first_line(e))
+
+    def _gold_rows(self, name: str) -> DataFrame:
+        """Returns the rows of a gold table that are not closed: those that were over before stay."""
+        made = self._gold[name](self._read)
+        if not self._closed_rows(name) or not self._store.has(name):
+            return made
+        assert self._closed is not None, "_closed_rows"
+        before, is_over = self._read(name), self._closed.is_over(name)
+        if before.columns != made.columns:
+            raise OtherColumnsError(f"Its closed days have other columns: {_REBUILD} makes them again.")
+        return made.where(f"NOT {is_over}").unionByName(before.where(is_over))
+
+    def _closed_rows(self, name: str) -> str:
+        """Returns the SQL that is true for the closed rows of a table; "" if it has none."""
+        return "" if self._closed is None else self._closed.is_closed(name)
 
     def _note(self, name: str, why: str) -> None:
         """Records a failure on disk before the batch ends, so that the next run knows it."""
         if self.failed.get(name) != why:
             self.failed[name] = why
-            self._progress.done(f"{name} failed: {why}")
+            self.progress.done(f"{name} failed: {why}")
             self._folders.write_json(self._failed_mark, self._lacking | self.failed)
 
     def _read(self, name: str) -> DataFrame:
         if name in self.failed:
             raise SourceNotMadeError(_needs(name))
-        return self._store.read(name)
+        return self._store.read(name, self._closed_rows(name))
 
     def _is_mergeable(self, table: SilverTable) -> bool:
         has = self._store.has(table.name)
         return has and {*self._store.read(table.name).columns} == {*table.columns}
 
-    def _replace(self, name: str, rows: DataFrame) -> None:
-        self._progress.doing(name)
+    def _replace(self, name: str, rows: DataFrame, closed: str) -> None:
+        self.progress.doing(name)
         observation = Observation()
-        self._store.replace(name, rows.observe(observation, f.count(f.lit(1)).alias("rows")))
-        self._rows[name] = observation.get["rows"]
+        self._store.replace(name, rows.observe(observation, f.count(f.lit(1)).alias("rows")), closed)
+        if closed:
+            self._rows.pop(name, None)
+        else:
+            self._rows[name] = observation.get["rows"]
         self._at(name)
 
 

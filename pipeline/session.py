@@ -61,8 +61,12 @@ SESSION_SETTINGS: Final[Mapping[str, str]] = {
     # The last value of a duplicate key counts, for a variant as for every other JSON reader here.
     "spark.sql.variant.allowDuplicateKeys": "true",
 }
-#: By default Delta reads its log with 50 tasks; our tables have few files.
-_DELTA_SESSION_SETTINGS: Final[Mapping[str, str]] = {"spark.databricks.delta.snapshotPartitions": "1"}
+#: By default Delta reads its log with 50 tasks, and VACUUM lists a table's folders with up to 10,000; our
+#: tables have one folder with few files.
+_DELTA_SESSION_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+}
 
 
 class SessionError(PipelineError):

@@ -1,8 +1,9 @@
 """Ends a command that uses Spark with one sentence if it fails; the details go to a log file.
 
-Java writes to this process's standard error whatever its logging settings are, and one fault takes a page. So
-standard error is redirected to a file while Spark starts, and Java keeps that file. `--verbose` redirects
-nothing. Under spark-submit Java was started earlier, and its log belongs to the submitter.
+Java writes to this process's standard error whatever its logging settings are, and one fault takes a page;
+Delta's VACUUM writes to standard output. So both are redirected to a file while Spark starts, and Java keeps
+that file. `--verbose` redirects nothing. Under spark-submit Java was started earlier, and its log belongs to
+the submitter.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 #: A failure that no option caused: of Spark, of a disk, or a bug of ours.
 FAILED: Final = 1
+_STDOUT: Final = 1
 _STDERR: Final = 2
 
 
@@ -35,20 +37,24 @@ class JavaLog:
 
     @contextmanager
     def given_to_java(self) -> Iterator[None]:
-        """Redirects standard error to the file; processes started meanwhile inherit it."""
+        """Redirects standard output and error to the file; processes started meanwhile inherit it."""
         if self.path is None:
             yield
             return
+        sys.stdout.flush()
         sys.stderr.flush()
-        terminal = os.dup(_STDERR)
+        before = {number: os.dup(number) for number in (_STDOUT, _STDERR)}
         try:
             with self.path.open("ab") as log:
-                os.dup2(log.fileno(), _STDERR)
+                for number in before:
+                    os.dup2(log.fileno(), number)
             yield
         finally:
+            sys.stdout.flush()
             sys.stderr.flush()
-            os.dup2(terminal, _STDERR)
-            os.close(terminal)
+            for number, file in before.items():
+                os.dup2(file, number)
+                os.close(file)
 
 
 @contextmanager

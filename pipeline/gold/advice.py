@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 from pipeline.gold.clocks import set_right
+from pipeline.gold.read import LOOK_BACK, LOOK_BACK_DAYS
 from pipeline.silver.partitions import GONE
 from pipeline.tables import (
     GOLD_LEADER_HISTORY,
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from pipeline.gold.read import Read
-
-#: A week includes the jobs of every weekday.
-LOOK_BACK_DAYS: Final = 7
 
 #: The least percentage of the producing boots that must have produced to a topic.
 WARM_SHARE_PERCENT: Final = 10
@@ -79,7 +77,7 @@ def advice(read: Read) -> DataFrame:
 
     def recent(rows: DataFrame, at: str) -> DataFrame:
         """Returns the rows of known clusters that are not too old."""
-        since = f.col("as_of") - f.expr(f"INTERVAL {LOOK_BACK_DAYS} DAYS")
+        since = f.col("as_of") - f.expr(LOOK_BACK)
         return rows.crossJoin(as_of).where((f.col("cluster_id") != "") & (f.col(at) >= since))
 
     services = _services(recent(sidecars, "last_event"))
@@ -116,7 +114,7 @@ def advice(read: Read) -> DataFrame:
 
 def _services(boots: DataFrame) -> DataFrame:
     """Returns each service with its number of boots and its observation time within the look-back."""
-    since = f.col("as_of") - f.expr(f"INTERVAL {LOOK_BACK_DAYS} DAYS")
+    since = f.col("as_of") - f.expr(LOOK_BACK)
     watched_ms = f.unix_millis("as_of") - f.unix_millis(f.min(f.greatest("first_event", since)))
     return boots.groupBy(*_SERVICE, "as_of").agg(
         f.count_distinct(*_BOOT).alias("boots"),

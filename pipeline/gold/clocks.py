@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from pipeline.gold.read import LOOK_BACK
 from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
 from pipeline.tables import (
     GOLD_DATA_QUALITY,
@@ -229,6 +230,16 @@ def left_out(read: Read) -> DataFrame:
     """
     quality = read(GOLD_DATA_QUALITY).where("is_left_out")
     return f.broadcast(quality.select(*BOOT_KEY, "clock_shift_ms", "clock_shift_error_ms"))
+
+
+def recent(read: Read, rows: DataFrame, at: str) -> DataFrame:
+    """Returns the rows of the last LOOK_BACK before the latest event of their cluster."""
+    quality = read(GOLD_DATA_QUALITY)
+    believed = f.max(f.when(~f.col("is_left_out"), f.col("last_event")))
+    as_of = quality.groupBy("cluster_id").agg(f.coalesce(believed, f.max("last_event")).alias("as_of"))
+    # A sidecar's first lines may lack the cluster that gold_data_quality names.
+    is_recent = f.coalesce(f.col(at) >= f.col("as_of") - f.expr(LOOK_BACK), f.lit(True))
+    return rows.join(f.broadcast(as_of), ["cluster_id"], "left").where(is_recent).drop("as_of")
 
 
 def believed(read: Read, rows: DataFrame) -> DataFrame:

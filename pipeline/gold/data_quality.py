@@ -2,8 +2,9 @@
 
     missing            lines that it numbered but that are not there: dropped, lost, or not yet arrived
     dropped_reported   lines that it reports as dropped because its queue was full
-    is_silent          the last boot of its sidecar, without events for SILENT_AFTER_S. A sidecar that was
-                       stopped for good is silent, too: the data does not show the difference
+    is_silent          without events for SILENT_AFTER_S, and no other boot of its sidecar followed within
+                       LOOK_BACK_DAYS. A sidecar that was stopped for good is silent, too: the data does not
+                       show the difference
     clock_offset_ms    the least error of its clock that explains when it saw leader epochs: above 0 it is
                        ahead, 0 if it may be right; of a clock that was stepped by how much it moved
     is_left_out        no table compares its times with those of others (clocks.py)
@@ -21,6 +22,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from pipeline.gold.clocks import boots, clock_bounds, with_clocks_judged
+from pipeline.gold.read import LOOK_BACK
 from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
 from pipeline.tables import BRONZE_REJECTS, SILVER_EPOCH_SIGHTS, SILVER_LEADER_EPOCHS, SILVER_SEQS
 
@@ -87,7 +89,8 @@ def _with_silence(known: DataFrame) -> DataFrame:
     now_ms = f.coalesce(f.max(f.when(~f.col("is_left_out"), f.col("last_ms"))), f.max("last_ms"))
     heard = known.select("*", last_ms.alias("last_ms"))
     later = Window.partitionBy("sidecar_id").orderBy("first_event", "boot_id")
-    is_last = f.lead("boot_id").over(later).isNull()
+    following = f.lead("first_event").over(later)
+    is_last = following.isNull() | (following > f.col("last_event") + f.expr(LOOK_BACK))
     is_quiet = f.col("last_ms") < f.col("now_ms") - SILENT_AFTER_S * 1000
     # One row, joined to each of the others: the current time without asking a clock.
     return heard.crossJoin(f.broadcast(heard.agg(now_ms.alias("now_ms")))).select(

@@ -2,7 +2,7 @@
 
 A cluster's brokers are those that lead a partition or hold a replica of one, as last seen. So a restarted
 broker that leads nothing is included, and a removed one is not. Boots with wrong clocks count for replicas
-only if no other boot follows the partition (clocks.py).
+only if no other boot follows the partition (clocks.py). Loads are those of the last LOOK_BACK_DAYS.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.gold.clocks import set_right
+from pipeline.gold.clocks import recent, set_right
 from pipeline.silver.silver_table import PARTITION_KEY
 from pipeline.tables import GOLD_CURRENT_LEADER, SILVER_ISR_OBS, SILVER_PRODUCE_WINDOWS
 
@@ -25,13 +25,11 @@ _BROKER: Final = ("cluster_id", "broker")
 
 
 def leader_skew(read: Read) -> DataFrame:
-    """Returns gold_leader_skew. Loads are sums over all windows; shares of a total of 0 are null."""
+    """Returns gold_leader_skew. Loads are sums over windows; shares of a total of 0 are null."""
     leaders = read(GOLD_CURRENT_LEADER).where(f.col("leader") >= 0)
     led = leaders.groupBy("cluster_id", f.col("leader").alias("broker")).agg(f.count("*").alias("leaders"))
     brokers = led.select(*_BROKER).union(_replicas(read)).distinct()
-    windows = read(SILVER_PRODUCE_WINDOWS).select(
-        "window.cluster_id", "window.broker", "window.records", "window.bytes"
-    )
+    windows = recent(read, read(SILVER_PRODUCE_WINDOWS).select("window.*"), "started_at")
     load = windows.groupBy(*_BROKER).agg(
         f.try_sum("records").alias("records"), f.try_sum("bytes").alias("bytes")
     )

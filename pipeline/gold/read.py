@@ -6,7 +6,7 @@ Gold tables are pure functions of a Read. They build a plan and run nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -14,6 +14,11 @@ from pyspark.sql import functions as f
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+
+#: Tables that have no time of their own are about so many days before the latest event. A week includes the
+#: jobs of every weekday.
+LOOK_BACK_DAYS: Final = 7
+LOOK_BACK: Final = f"INTERVAL {LOOK_BACK_DAYS} DAYS"
 
 Read: TypeAlias = Callable[[str], DataFrame]
 GoldTable: TypeAlias = Callable[[Read], DataFrame]

@@ -4,7 +4,7 @@ One row for each epoch and each boot that could have seen it: the boot followed 
 earlier epoch before the fleet's first sight of this one), was still alive then, and had not lost the topic
 since. A boot has reached an epoch when it sees it or a later one. A boot that had not reached it by its last
 event is censored: it waited at least that long. Leaving it out would make the fleet look fresher than it is,
-the more so the longer sidecars wait.
+the more so the longer sidecars wait. A wait is followed for LOOK_BACK_DAYS; then it is censored, too.
 
 A boot whose clock is wrong is never the first to see an epoch (clocks.py): with a clock that is behind, all
 others would seem late. Its own times are corrected if its error is known well enough, else it has no rows.
@@ -14,8 +14,9 @@ Computation: each epoch is joined to the boots that followed its partition. Thes
 ordered by epoch for each boot, with minimum and maximum over the earlier and later rows. A partition with
 half of all events is spread over as many windows as boots followed it.
 
-gold_staleness_summary: the quantiles by the Kaplan-Meier estimator, in which a censored wait is at risk until
-it ended. A quantile is null if too many waits are censored to estimate it.
+gold_staleness_summary: the quantiles over epochs of the last LOOK_BACK_DAYS, by the Kaplan-Meier estimator,
+in which a censored wait is at risk until it ended. A quantile is null if too many waits are censored to
+estimate it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.gold.clocks import believed_epochs, boots, known
-from pipeline.gold.read import ms_between
+from pipeline.gold.clocks import believed_epochs, boots, known, recent
+from pipeline.gold.read import LOOK_BACK, ms_between
 from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
 from pipeline.tables import (
     GOLD_STALENESS,
@@ -51,12 +52,14 @@ def staleness(read: Read) -> DataFrame:
     lives = known(read, boots(read), "last_event").select(
         *BOOT_KEY, "service", "last_event", "metadata_max_age_ms"
     )
-    until = f.coalesce("reached_at", "last_event")
+    at_most = f.col("fleet_first_seen") + f.expr(LOOK_BACK)
+    until = f.least(f.coalesce("reached_at", "last_event"), at_most)
     lost_it = f.exists("ends", lambda end: (end > f.col("last_below")) & (end <= until))
     waited_ms = f.greatest(ms_between(f.col("fleet_first_seen"), until), f.lit(0))
     is_beyond = f.col("delay_ms") / 2 > f.col("metadata_max_age_ms")
     return (
         _at_risk(read, lives)
+        .withColumn("reached_at", f.when(f.col("reached_at") <= at_most, f.col("reached_at")))
         .join(lives, [*BOOT_KEY])
         .join(_ends_of_boots(read), ["cluster_id", "topic_key", *BOOT_KEY], "left")
         .where(~f.coalesce(lost_it, f.lit(False)))
@@ -138,7 +141,7 @@ def _ends_of_boots(read: Read) -> DataFrame:
 def staleness_summary(read: Read) -> DataFrame:
     """Returns gold_staleness_summary: per sidecar, service (sidecar_id null) and cluster (both null)."""
     by_delay = (
-        read(GOLD_STALENESS)
+        recent(read, read(GOLD_STALENESS), "fleet_first_seen")
         .groupBy(*_GROUP, "delay_ms")
         .agg(
             f.count("*").alias("waits"),

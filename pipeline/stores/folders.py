@@ -110,6 +110,10 @@ class Folders:
             for status in self._call("read", path, lambda fs, at: fs.listStatus(at))
         )
 
+    def size_bytes(self, path: str) -> int:
+        """Returns the size of all files in a folder."""
+        return int(self._call("read", path, lambda fs, at: fs.getContentSummary(at).getLength()))
+
     def make(self, path: str) -> None:
         """Makes the folder and its parents, unless it exists."""
         self._call("written", path, lambda fs, at: fs.mkdirs(at))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -53,15 +55,18 @@ class Store(Protocol):
 
     @property
     def merges_in_place(self) -> bool:
-        """Returns whether `merge` writes only the changed rows; if not, silver is better made from bronze."""
+        """Returns whether `merge` writes only changed rows; if not, a run's batches are merged at once."""
         ...
 
     def has(self, table: str) -> bool:
         """Returns whether the table exists; it may be empty."""
         ...
 
-    def read(self, table: str) -> DataFrame:
-        """Returns the current table. Raises StoreError if it does not exist."""
+    def read(self, table: str, closed: str = "") -> DataFrame:
+        """Returns the current table. Raises StoreError if it does not exist.
+
+        `closed` is SQL: rows for which it is true may be left out, so that they need not be read.
+        """
         ...
 
     def create(self, table: str, schema: StructType) -> None:
@@ -76,8 +81,36 @@ class Store(Protocol):
         """Merges rows into a silver table by the table's own rules."""
         ...
 
-    def replace(self, table: str, rows: DataFrame) -> None:
-        """Replaces all rows; readers see the old rows or the new ones."""
+    def replace(self, table: str, rows: DataFrame, closed: str = "") -> None:
+        """Replaces all rows, or all but those that `read` with this `closed` may leave out. Readers see the
+        old rows or the new ones.
+        """
+        ...
+
+    def close(self, table: str, closed: str, which: str) -> None:
+        """Stores the rows for which the SQL `closed` is true apart from the others; drops those for which
+        `which` is true.
+        """
+        ...
+
+    def unmerged(self, table: str) -> DataFrame | None:
+        """Returns the rows of batches that `note_merged` has not recorded; None if there are none."""
+        ...
+
+    def note_merged(self, table: str) -> None:
+        """Records that all batches of bronze are merged into silver."""
+        ...
+
+    def compact(self, table: str) -> int:
+        """Writes the small files of a table, or batches of bronze, together; returns how many these were.
+        Silver has to have all batches.
+        """
+        ...
+
+    def vacuum(self, tables: Iterable[str]) -> None:
+        """Deletes files of these tables that are not needed any more: Delta's old versions of a week ago,
+        and what a killed Parquet run left.
+        """
         ...
 
     def remove(self, table: str, which: str) -> None:

@@ -1,9 +1,10 @@
-"""The state of the disk after each file-system call of four runs, and a run on each of these states.
+"""The state of the disk after each file-system call of five runs, and a run on each of these states.
 
     python -m tests.pipeline.killed_states [MOST [SEED]]   prints how many states there were, and the results
 
     first     into an empty folder          later     with one more file of events
     rebuild   silver and gold anew          forget    half of all events
+    maintain  a day of which a few tables have the rows is closed and removed, in a store of its own
 
 MOST: no more of the states of each store's runs than that, by chance.
 
@@ -31,12 +32,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipeline.commands.forget import forget_events
+from pipeline.commands.maintain import maintain_store, times_of_events
 from pipeline.progress import Progress
 from pipeline.refresh import Refresh
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import KINDS
+from tests.pipeline.days import Days
 from tests.pipeline.kept_tables import Tables, differences, kept_tables
-from tests.pipeline.killed_job import GOLD_OF, ONE, SILVER_OF, job_on
+from tests.pipeline.killed_job import FEW, GOLD_OF, ONE, SILVER_OF, job_on
 from tests.pipeline.simulate import plan_for, write
 from tests.support.spark import spark_of_the_session
 
@@ -49,7 +52,11 @@ FIRST: Final = "first"
 LATER: Final = "later"
 REBUILD: Final = "rebuild"
 FORGET: Final = "forget"
-RUNS: Final = (FIRST, LATER, REBUILD, FORGET)
+MAINTAIN: Final = "maintain"
+RUNS: Final = (FIRST, LATER, REBUILD, FORGET, MAINTAIN)
+#: A day that is closed and removed, one that is closed, and one that is open.
+_DAYS: Final = (0, 2, 12)
+_KEEP_DAYS: Final = 11
 #: In every batch.
 _FORGOTTEN: Final = "seq % 2 = 0"
 #: Each needs a gigabyte.
@@ -96,6 +103,8 @@ def run_on_each_state(
     work.mkdir()
     first, second = sorted(events.iterdir())[:2]
     torn = 0
+    (work / f"{MAINTAIN}-events").mkdir()
+    Days(work / "day").write(work / f"{MAINTAIN}-events", _DAYS)
     with _processes(work, 1) as recorder:
         # A state of the first run is tried before the second file is there.
         for file, of_file in ((first, RUNS[:1]), (second, RUNS[1:])):
@@ -103,7 +112,9 @@ def run_on_each_state(
             for kind in kinds:
                 (work / f"{kind}-events").mkdir(exist_ok=True)
                 shutil.copy2(file, work / f"{kind}-events")
-                needed = of_file if set(runs) & set(of_file) else ()
+                # Each goes on from the store of the one before, but `maintain` has a store of its own.
+                goes_on = {*runs, *of_file} - {MAINTAIN} if {*runs} & {*of_file} - {MAINTAIN} else {*runs}
+                needed = [run for run in of_file if run in goes_on]
                 kept += [recorder.submit(_keep_states, work, kind, run).result() for run in needed]
             torn += _try([one for one in kept if one.run in runs], work, most, random.Random(seed))
     return torn
@@ -148,7 +159,7 @@ def _start_spark(scratch: Path) -> None:
 
 def _keep_states(work: Path, kind: str, run: str) -> _Kept:
     """Copies of what each call of the run left that changed the disk, in their order."""
-    out, states = work / kind, work / f"{kind}-{run}-states"
+    out, states = work / (f"{kind}-{run}" if run == MAINTAIN else kind), work / f"{kind}-{run}-states"
     out.mkdir(exist_ok=True)
     java: Any = _spark._jvm
     classes = Path(_spark.conf.get("spark.driver.extraClassPath") or "")
@@ -157,6 +168,8 @@ def _keep_states(work: Path, kind: str, run: str) -> _Kept:
         configuration: Any = _spark._jsc.hadoopConfiguration()
         for name, value in _FILE_SYSTEM.items():
             configuration.set(name, value)
+    if run == MAINTAIN:
+        _do(LATER, work, kind, out, FEW)
     java.killed.KeptStates.begin(str(out), str(states))
     _do(run, work, kind, out)
     calls = int(java.killed.KeptStates.end())
@@ -166,17 +179,26 @@ def _keep_states(work: Path, kind: str, run: str) -> _Kept:
     return _Kept(kind, run, calls, kept, wanted)
 
 
-def _do(run: str, work: Path, kind: str, out: Path) -> None:
+def _do(run: str, work: Path, kind: str, out: Path, tables: str = ONE) -> None:
     """Such a run of the store in `out`."""
-    if run == FORGET:
+    if run in (FORGET, MAINTAIN):
         store = open_store(_spark, str(out), kind, to_write=True)
         progress = Progress(sys.stderr, lambda: 0.0, shows=False)
-        silver, gold = SILVER_OF[ONE], GOLD_OF[ONE]
+        names = FEW if run == MAINTAIN else ONE
+        silver, gold = SILVER_OF[names], GOLD_OF[names]
         refresh = Refresh(_spark, store, progress, lambda _: None, silver=silver, gold=gold)
-        forget_events(store, refresh, _FORGOTTEN)
+        if run == FORGET:
+            forget_events(store, refresh, _FORGOTTEN)
+        else:
+            times = times_of_events(store)
+            assert times is not None, "events"
+            assert len([*maintain_store(store, refresh, *times, _KEEP_DAYS)]) == len(
+                ("closed", "removed", "written together")
+            )
         assert not refresh.failed, refresh.failed
         return
-    job = job_on(_spark, str(work / f"{kind}-events"), str(out), kind, ONE)
+    of_events = MAINTAIN if tables == FEW else kind
+    job = job_on(_spark, str(work / f"{of_events}-events"), str(out), kind, tables)
     failed = job.run(rebuilds=run == REBUILD).failed
     assert not failed, failed
 
@@ -194,10 +216,10 @@ def _compile(java: Any, classes: Path) -> None:
 def _faults(work: Path, kept: _Kept, state: Path) -> dict[str, dict[str, list[str]]]:
     """What the next run on the state, which it may change, did not make of it."""
     try:
-        _do(LATER, work, kept.kind, state)
-        if kept.run == FORGET:
+        _do(LATER, work, kept.kind, state, FEW if kept.run == MAINTAIN else ONE)
+        if kept.run in (FORGET, MAINTAIN):
             # It was killed, so it is typed again.
-            _do(FORGET, work, kept.kind, state)
+            _do(kept.run, work, kept.kind, state)
         return differences(kept_tables(state), kept.wanted)
     except Exception as e:  # noqa: BLE001 - whatever it is, it is what a user would meet
         return {"the run": {"failed": [str(e).splitlines()[0]]}}

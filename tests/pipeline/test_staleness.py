@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pipeline.gold.staleness import staleness_summary
-from pipeline.tables import GOLD_STALENESS, GOLD_STALENESS_SUMMARY
-from tests.pipeline.fleets import INTERVAL_MS, Boot, at
+from pipeline.tables import GOLD_DATA_QUALITY, GOLD_STALENESS, GOLD_STALENESS_SUMMARY
+from tests.pipeline.fleets import INTERVAL_MS, T0, Boot, at
 from tests.pipeline.oracle import kaplan_meier
 from tests.pipeline.stories import Stories
 
@@ -245,16 +246,22 @@ def test_quantiles_are_those_of_kaplan_and_meier(spark: SparkSession) -> None:
         "thousands": (thousands, tuple(kaplan_meier(thousands).values())),
     }
     rows = [
-        (cluster, "s", "a", delay, is_censored, False)
+        (cluster, "s", "a", T0, delay, is_censored, False)
         for cluster, (waits, _) in cases.items()
         for delay, is_censored in waits
     ]
+    rows.append(("long ago", "s", "a", T0, 1, False, False))
     staleness = spark.createDataFrame(
         rows,
-        "cluster_id string, service string, sidecar_id string, delay_ms bigint, is_censored boolean,"
-        " is_beyond_twice_the_interval boolean",
+        "cluster_id string, service string, sidecar_id string, fleet_first_seen timestamp, delay_ms bigint,"
+        " is_censored boolean, is_beyond_twice_the_interval boolean",
     )
-    found = staleness_summary(lambda _: staleness).where("service IS NULL").collect()
+    later = {days: T0 + timedelta(days=days) for days in (1, 8)}
+    # The latest event of a boot whose clock is right decides what is recent.
+    events = [("hundred", later[1], False), ("hundred", later[8], True), ("long ago", later[8], False)]
+    quality = spark.createDataFrame(events, "cluster_id string, last_event timestamp, is_left_out boolean")
+    read = {GOLD_STALENESS: staleness, GOLD_DATA_QUALITY: quality}
+    found = staleness_summary(read.__getitem__).where("service IS NULL").collect()
     assert {row["cluster_id"]: (row["p50_ms"], row["p95_ms"], row["p99_ms"]) for row in found} == {
         cluster: quantiles for cluster, (_, quantiles) in cases.items()
     }

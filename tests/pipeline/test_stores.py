@@ -117,6 +117,59 @@ def test_a_table_is_replaced_whole_whatever_a_killed_driver_left_beside_it(
     assert sorted(row.id for row in store.read("gold_x").collect()) == [3, 4]
 
 
+def test_closed_rows_stay_when_the_others_are_replaced(store: Store, spark: SparkSession) -> None:
+    closed = "id < 3"
+    store.replace("gold_x", spark.range(6))
+    # Nothing is stored apart yet, and so nothing is left out.
+    assert sorted(row.id for row in store.read("gold_x", closed).collect()) in ([0, 1, 2, 3, 4, 5], [3, 4, 5])
+
+    store.close("gold_x", closed, "id = 1")
+    assert sorted(row.id for row in store.read("gold_x").collect()) == [0, 2, 3, 4, 5]
+    assert sorted(row.id for row in store.read("gold_x", closed).collect()) == [3, 4, 5]
+
+    store.replace("gold_x", store.read("gold_x", closed).where("id = 5"), closed)
+    store.replace("gold_x", store.read("gold_x", closed).union(spark.range(7, 8)), closed)
+    store.close("gold_x", "id < 6", "false")
+    assert store.read("gold_x").columns == ["id"]
+    assert sorted(row.id for row in store.read("gold_x").collect()) == [0, 2, 5, 7]
+    assert [row.id for row in store.read("gold_x", "id < 6").collect()] == [7]
+
+    # All rows closed, then none.
+    store.close("gold_x", "id < 9", "id = 0")
+    assert store.read("gold_x", "id < 9").collect() == []
+    store.close("gold_x", "id < 0", "id <> 5")
+    store.replace("gold_x", store.read("gold_x", "id < 0").union(spark.range(1)), "id < 0")
+    assert sorted(row.id for row in store.read("gold_x").collect()) == [0, 5]
+    store.replace("gold_x", spark.range(1))
+    assert [row.id for row in store.read("gold_x").collect()] == [0]
+
+
+def test_small_batches_are_written_together_and_are_no_news(store: Store, spark: SparkSession) -> None:
+    for number in range(4):
+        store.append("bronze_x", spark.range(number, number + 1), BatchId("files-1", number))
+    if not store.merges_in_place:
+        news = store.unmerged("bronze_x")
+        assert news is not None
+        assert news.count() == 4
+    store.note_merged("bronze_x")
+    assert store.unmerged("bronze_x") is None
+
+    assert store.compact("bronze_x") == 4
+    assert store.compact("bronze_x") == 0
+    store.append("bronze_x", spark.range(4, 5), BatchId("files-1", 4))
+    if not store.merges_in_place:
+        news = store.unmerged("bronze_x")
+        assert news is not None
+        assert [row.id for row in news.collect()] == [4]
+    assert store.compact("bronze_x") == 2
+    store.vacuum(["bronze_x"])
+
+    assert sorted(row.id for row in store.read("bronze_x").collect()) == [0, 1, 2, 3, 4]
+    store.remove("bronze_x", "id >= 0")
+    store.append("bronze_x", spark.range(1), BatchId("files-1", 5))
+    assert [row.id for row in store.read("bronze_x").collect()] == [0]
+
+
 def test_what_is_no_store_is_named_with_the_remedy(spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for kind in KINDS:

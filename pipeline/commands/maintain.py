@@ -1,0 +1,194 @@
+"""`pilotfish-pipeline maintain`: keeps a store's cost and files bounded, however long it is used.
+
+    close          days that are over: their gold rows stay as they are from then on (closing.py)
+    retention      removes events and gold rows that are older than --keep-days
+    compaction     writes small batches and files together
+    vacuum         deletes files that no table needs
+
+Each step may be repeated: after a kill at any moment `run` goes on, and a repeated `maintain` does the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.commands.run import one_writer, session
+from pipeline.commands.sentences import said_in_a_sentence
+from pipeline.errors import PipelineError
+from pipeline.stores.store import DELTA, KINDS, PARQUET
+from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_DATA_QUALITY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from pipeline.progress import Progress
+    from pipeline.refresh import Refresh
+    from pipeline.stores.store import Store
+
+
+class MaintainError(PipelineError):
+    """A folder without tables that are up to date, or a retention that is too short."""
+
+
+@click.command()
+@click.option("--out", required=True, metavar="DIR", help="The folder of the tables: --out of `run`.")
+@click.option("--store", type=click.Choice(KINDS), default=PARQUET, show_default=True, help="Their format.")
+@click.option("--keep-days", type=int, metavar="DAYS", help="Remove what is older. Default: keep all.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--master", metavar="URL", help="Spark's master. Default: all cores of this machine.")
+@click.option(
+    "--jars", type=click.Path(path_type=Path, file_okay=False), help="--store delta: where the jars are."
+)
+@click.option("--memory", metavar="SIZE", help="Of Spark's driver, as 4g.")
+@click.option("--progress/--no-progress", default=None, help="What is being done. Default: on a terminal.")
+@click.option("--verbose", is_flag=True, help="All that Spark says, and the stack of what went wrong.")
+def maintain(
+    out: str,
+    store: str,
+    keep_days: int | None,
+    dry_run: bool,
+    master: str | None,
+    jars: Path | None,
+    memory: str | None,
+    progress: bool | None,
+    verbose: bool,
+) -> None:
+    """Close days that are over, remove old ones, and write small files together. Once a day is enough.
+
+    Ages are counted from the latest event. Run it while no `run --follow` writes.
+    """
+    with said_in_a_sentence(verbose=verbose) as java_log:
+        if "://" not in out and not Path(out).is_dir():
+            raise MaintainError(f"--out {out} is no folder: give the one that `run` writes to.")
+        from pipeline.closing import least_keep_days
+        from pipeline.progress import Progress
+
+        if keep_days is not None and keep_days < least_keep_days():
+            raise MaintainError(
+                f"--keep-days {keep_days}: at least {least_keep_days()}, as later days may not be closed."
+            )
+        shows = sys.stderr.isatty() if progress is None else progress
+        said = Progress(sys.stderr, time.monotonic, shows=shows)
+        said.doing("starting Spark")
+        with (
+            nullcontext() if dry_run else one_writer(out),
+            session(
+                java_log, jars, needs_jars=store == DELTA, master=master, memory=memory, is_short=True
+            ) as spark,
+        ):
+            try:
+                _maintain(spark, out, store, keep_days, said, is_dry_run=dry_run)
+            finally:
+                said.end()
+
+
+def _maintain(
+    spark: SparkSession, out: str, kind: str, keep_days: int | None, progress: Progress, *, is_dry_run: bool
+) -> None:
+    from pipeline.refresh import Refresh
+    from pipeline.stores.formats import open_store
+
+    open_store(spark, out, kind)  # refuses a folder without tables, which the next line would make
+    store = open_store(spark, out, kind, to_write=not is_dry_run)
+    refresh = Refresh(spark, store, progress, lambda _: None)
+    if refresh.is_due():
+        raise MaintainError(
+            f"The tables in {out} are not up to date, and closed days stay as they are:"
+            " `pilotfish-pipeline run` makes them, or names the ones that fail."
+        )
+    times = times_of_events(store)
+    if times is None:
+        raise MaintainError(f"{out} has no events: there is nothing to do.")
+    if is_dry_run:
+        _say_what_would_be_done(store, *times, keep_days)
+        return
+    for line in maintain_store(store, refresh, *times, keep_days):
+        click.echo(line)
+
+
+def maintain_store(
+    store: Store, refresh: Refresh, first: datetime, latest: datetime, keep_days: int | None
+) -> Iterator[str]:
+    """Takes all steps; yields a sentence for each. `first` and `latest` are the times of the events.
+
+    May be repeated after a kill.
+    """
+    from pipeline.closing import closed_days
+
+    keep_from = _keep_from(latest, keep_days)
+    closed = closed_days(latest)
+    if first < closed.since:
+        refresh.close(closed, keep_from)
+        yield f"Days before {closed.before:%Y-%m-%d} are closed."
+    if keep_from is not None:
+        old, old_rejects = _old(store, keep_from)
+        removed = store.read(BRONZE_EVENTS).where(old).count()
+        refresh.progress.doing(f"removing {removed:,} events")
+        store.remove(BRONZE_EVENTS, old)
+        store.remove(BRONZE_REJECTS, old_rejects)
+        yield f"{removed:,} events before {keep_from:%Y-%m-%d} are removed."
+    written = 0
+    for table in (BRONZE_EVENTS, BRONZE_REJECTS, *(refresh.silver_names if store.merges_in_place else ())):
+        refresh.progress.doing(f"writing small files of {table} together")
+        written += store.compact(table)
+    yield f"{written:,} small files or batches are written together."
+    refresh.progress.doing("deleting files that are not needed")
+    store.vacuum([BRONZE_EVENTS, BRONZE_REJECTS, *refresh.names])
+
+
+def _say_what_would_be_done(store: Store, first: datetime, latest: datetime, keep_days: int | None) -> None:
+    from pipeline.closing import closed_days
+
+    closed, keep_from = closed_days(latest), _keep_from(latest, keep_days)
+    if first < closed.since:
+        click.echo(f"Days before {closed.before:%Y-%m-%d} would be closed.")
+    if keep_from is not None:
+        old = store.read(BRONZE_EVENTS).where(_old(store, keep_from)[0]).count()
+        click.echo(f"{old:,} events before {keep_from:%Y-%m-%d} would be removed.")
+    click.echo("Small files would be written together, and files that are not needed deleted.")
+
+
+def times_of_events(store: Store) -> tuple[datetime, datetime] | None:
+    """Returns the first and the latest event, of boots whose clocks are not known to be wrong."""
+    boots = store.read(GOLD_DATA_QUALITY).where("NOT is_left_out")
+    row = boots.selectExpr("unix_micros(min(first_event))", "unix_micros(max(last_event))").first()
+    if row is None or row[0] is None:
+        return None
+    return datetime.fromtimestamp(row[0] / 1e6, UTC), datetime.fromtimestamp(row[1] / 1e6, UTC)
+
+
+def _keep_from(latest: datetime, keep_days: int | None) -> datetime | None:
+    if keep_days is None:
+        return None
+    return latest.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=keep_days)
+
+
+def _old(store: Store, keep_from: datetime) -> tuple[str, str]:
+    """Returns the SQL that is true for events and for rejects that are older.
+
+    Sidecars report a partition only if it changes. So what a boot said of partitions is kept while it has
+    later events.
+    """
+    from pipeline.closing import sql_time
+    from pipeline.event_v1 import PARTITION
+
+    time = sql_time(keep_from)
+    lasting = store.read(GOLD_DATA_QUALITY).where(f"first_event < {time} AND last_event >= {time}")
+    boots = [
+        f"named_struct('s', CAST(X'{row.sidecar_id.encode().hex()}' AS STRING), 'b', {row.boot_id}L)"
+        for row in lasting.select("sidecar_id", "boot_id").collect()
+    ]
+    is_lasting = f"named_struct('s', sidecar_id, 'b', boot_id) IN ({', '.join(boots)})" if boots else "false"
+    return (
+        f"(observed_at < {time} AND NOT (type = '{PARTITION}' AND {is_lasting}))",
+        f"received_at < {time}",
+    )

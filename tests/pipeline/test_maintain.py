@@ -1,0 +1,95 @@
+"""`pilotfish-pipeline maintain`: a store that is kept day by day has the tables of one built at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from pipeline.cli import main
+from pipeline.closing import OVER_AT
+from pipeline.stores.formats import open_store
+from pipeline.stores.store import KINDS, PARQUET
+from tests.pipeline.days import Days
+from tests.pipeline.kept_tables import differences, kept_tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.pipeline.kept_tables import Tables
+
+
+class _Kept:
+    """A store, the folder of its events, and the commands that a user would type."""
+
+    def __init__(self, root: Path, kind: str) -> None:
+        root.mkdir()
+        self.events, self.out = root / "events", root / "out"
+        self.events.mkdir()
+        self._kind = kind
+
+    def run(self) -> str:
+        return self.says("run", "--source", "files", "--input", str(self.events))
+
+    def says(self, *words: str, exit_code: int = 0) -> str:
+        done = CliRunner().invoke(main, [*words, "--out", str(self.out), "--store", self._kind])
+        assert done.exit_code == exit_code, done.output
+        return done.output
+
+    def gold(self) -> Tables:
+        return {name: rows for name, rows in kept_tables(self.out).items() if name.startswith("gold_")}
+
+
+def test_what_cannot_be_maintained_is_named_with_the_remedy(tmp_path: Path) -> None:
+    for words, said in (
+        (["--out", str(tmp_path / "none")], "none is no folder: give the one that `run` writes to"),
+        (["--out", str(tmp_path), "--keep-days", "9"], "--keep-days 9: at least 10"),
+        (["--out", str(tmp_path), "--keep-days", "a year"], "Invalid value for '--keep-days'"),
+    ):
+        refused = CliRunner().invoke(main, ["maintain", *words])
+        assert refused.exit_code == 2
+        assert said in refused.output
+
+
+def test_tables_that_are_not_up_to_date_are_not_closed(spark: SparkSession, tmp_path: Path) -> None:
+    store = _Kept(tmp_path / "kept", PARQUET)
+    store.out.mkdir()
+    assert "holds no tables: `pilotfish-pipeline run`" in store.says("maintain", exit_code=2)
+    open_store(spark, str(store.out), PARQUET, to_write=True)
+    assert "are not up to date, and closed days stay" in store.says("maintain", exit_code=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_days_that_are_closed_have_the_rows_of_a_store_built_at_once(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    days = Days(tmp_path / "day")
+    kept, at_once = _Kept(tmp_path / "kept", kind), _Kept(tmp_path / "at-once", kind)
+    days.write(kept.events, range(11))
+    kept.run()
+    before = kept_tables(kept.out)
+    assert kept.says("maintain", "--dry-run", "--keep-days", "10").splitlines() == [
+        "Days before 2025-01-03 would be closed.",
+        "0 events before 2025-01-01 would be removed.",
+        "Small files would be written together, and files that are not needed deleted.",
+    ]
+    assert kept_tables(kept.out) == before
+    assert "Days before 2025-01-03 are closed" in kept.says("maintain")
+    days.write(kept.events, range(11, 13))
+    kept.run()
+    said = kept.says("maintain", "--keep-days", "10").splitlines()
+    assert said[0] == "Days before 2025-01-05 are closed."
+    assert said[1].endswith(" events before 2025-01-03 are removed.")
+    days.write(kept.events, [13])
+    kept.run()
+
+    days.write(at_once.events, range(14))
+    at_once.run()
+    whole = open_store(spark, str(at_once.out), kind, to_write=True)
+    for name, over_at in OVER_AT.items():
+        whole.close(name, "false", f"{over_at} < TIMESTAMP '2025-01-03'")
+
+    assert differences(kept.gold(), at_once.gold()) == {}
