@@ -35,8 +35,14 @@ SPECIAL = {
     Errors.MESSAGE_TOO_LARGE,
 }
 #: A producer without rights, or one that speaks another language, gives up for good.
-GIVE_UP = {Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.UNSUPPORTED_VERSION}
-REFUSED = [error for error in Errors if not error.retriable and error not in SPECIAL | GIVE_UP]
+GIVE_UP = (
+    Errors.CLUSTER_AUTHORIZATION_FAILED,
+    Errors.UNSUPPORTED_VERSION,
+    Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Errors.PRODUCER_FENCED,
+    Errors.INVALID_PRODUCER_ID_MAPPING,
+)
+REFUSED = [error for error in Errors if not error.retriable and error not in {*SPECIAL, *GIVE_UP}]
 
 SPOILT_ANSWERS = [
     Disconnect(applied=False),
@@ -112,7 +118,7 @@ def test_a_code_that_no_kafka_knows_yet_fails_its_record_and_no_other() -> None:
 
 
 def test_an_idempotent_producer_that_is_refused_as_such_fails_all_records_from_then_on() -> None:
-    for error in (Errors.CLUSTER_AUTHORIZATION_FAILED, Errors.UNSUPPORTED_VERSION):
+    for error in GIVE_UP:
         with producing() as (cluster, producer):
             cluster.fail_next_produces(error)
             assert submit(producer, "orders", [b"a"]).error().error is error, error

@@ -155,16 +155,16 @@ class BatchAppender:
 
     def _sticky(self, queues: TopicQueues, append: _Append) -> PartitionQueue:
         partitioner = queues.partitioner
-        queue = queues.partition(partitioner.current_partition(append.cluster))
+        queue = queues.partition(partitioner.existing_partition(append.cluster))
         if queue.all_full:
             # A due switch is made now, between batches.
             partitioner.update(0, append.cluster, enable_switch=True)
-            queue = queues.partition(partitioner.current_partition(append.cluster))
+            queue = queues.partition(partitioner.existing_partition(append.cluster))
             if self._spreads and append.new_batch_created and queue.batches:
                 # A request takes one batch per partition. Behind another batch, the call's next batch would
                 # wait for that one's answer; on a partition without a queue it is in the same request.
                 partitioner.move_on(append.cluster, lambda partition: not queues.partition(partition).batches)
-                queue = queues.partition(partitioner.current_partition(append.cluster))
+                queue = queues.partition(partitioner.existing_partition(append.cluster))
         return queue
 
     def _fill(

@@ -268,7 +268,7 @@ class BatchDrain:
                     continue  # all leaders are lost, so moving has no benefit
                 for batch in [each for each in queue.batches if each.may_move]:
                     self._queues.remove(queue, batch)
-                    target = queues.partition(queues.partitioner.current_partition(cluster))
+                    target = queues.partition(queues.partitioner.existing_partition(cluster))
                     batch.move_to(target.topic_partition)
                     self._queues.insert(target, len(target.batches), batch)
                     queues.partitioner.update(batch.estimated_size_bytes, cluster, enable_switch=True)

@@ -199,17 +199,23 @@ class BuiltInPartitioner:
         self._available_without: Collection[int] = ()
 
     def current_partition(self, cluster: Cluster) -> int:
-        """Returns the sticky partition; chooses one if there is none, or if it or its leader is lost.
-
-        A topic that was deleted and created again may have fewer partitions than before.
-        """
-        partition, count = self.partition, cluster.partition_count_for_topic(self.topic)
-        if (
-            partition is None
-            or (count is not None and partition >= count)
-            or (self.lost.node_ids and partition not in self.available_partitions(cluster))
-        ):
+        """Returns the sticky partition; chooses one if there is none, or if its leader is lost."""
+        partition = self.partition
+        if partition is None or (self.lost.node_ids and partition not in self.available_partitions(cluster)):
             partition = self.partition = self._next_partition(cluster)
+            self._produced_bytes = 0
+        return partition
+
+    def existing_partition(self, cluster: Cluster) -> int:
+        """Returns the sticky partition; chooses an available one if the topic does not have it any more.
+
+        A topic that was deleted and created again may have fewer partitions than before. Java appends to the
+        old one, and its records wait for delivery.timeout.ms.
+        """
+        partition = self.current_partition(cluster)
+        count = cluster.partition_count_for_topic(self.topic)
+        if count is not None and partition >= count and (available := self.available_partitions(cluster)):
+            partition = self.partition = available[partition % len(available)]
             self._produced_bytes = 0
         return partition
 
@@ -262,12 +268,12 @@ class BuiltInPartitioner:
         random = self._random.getrandbits(31)
         chosen = None if self.load is None else self.load.choose(random)
         available = self.available_partitions(cluster)
-        count = cluster.partition_count_for_topic(self.topic) or 0
-        # The load is from the last `ready`; the partition or its leader may be lost since.
-        if chosen is not None and chosen < count and (not self.lost.node_ids or chosen in available):
+        # The load is from the last `ready`; a leader may be lost since.
+        if chosen is not None and (not self.lost.node_ids or chosen in available):
             return chosen
         if available:
             return available[random % len(available)]
+        count = cluster.partition_count_for_topic(self.topic)
         if not count:
             raise IllegalStateError(f"topic {self.topic} has no partitions to choose from")
         return random % count
