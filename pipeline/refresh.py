@@ -33,7 +33,8 @@ from pipeline.closing import Closed, sql_time
 from pipeline.errors import PipelineError, first_line
 from pipeline.gold import GOLD
 from pipeline.silver import SILVER
-from pipeline.stores.folders import FAILED, Folders
+from pipeline.stores.folders import FAILED, MARK, Folders
+from pipeline.stores.store import CLOSED_LAYOUT
 from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS
 
 if TYPE_CHECKING:
@@ -199,6 +200,8 @@ class Refresh:
         """
         if self._closed is not None:
             closed = max(closed, self._closed)
+        mark = f"{self._store.out}/{MARK}"
+        self._folders.write_json(mark, {**(self._folders.read_json(mark) or {}), "layout": CLOSED_LAYOUT})
         self._folders.write_json(self._closed_mark, closed.says())
         for table, kept in closing.KEPT.items():
             if self._store.has(table):

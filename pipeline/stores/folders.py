@@ -6,7 +6,8 @@ Connect there is no driver in this process: StoreError says so.
 
 Each folder of tables has a mark, so that a store does not overwrite the tables of another:
 
-    <out>/_pilotfish.json   {"store": "parquet", "layout": 1}, written before the first table
+    <out>/_pilotfish.json   {"store": "parquet", "layout": 1}, written before the first table; from the first
+                            closed day on 2
 
 Reading the mark needs no Spark: the report reads Parquet without it and looks at the mark first.
 """
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 
-from pipeline.stores.store import LAYOUT, StoreError
+from pipeline.stores.store import CLOSED_LAYOUT, LAYOUT, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,11 +73,11 @@ def failed_tables_on_disk(out: str) -> Mapping[str, Any]:
 
 
 def refuse_if_foreign(mark: Mapping[str, Any], out: str, kind: str) -> None:
-    """Raises StoreError unless the folder's mark has this layout and this kind of store."""
-    if mark.get("layout") != LAYOUT:
+    """Raises StoreError unless the folder's mark has a known layout and this kind of store."""
+    if mark.get("layout") not in (LAYOUT, CLOSED_LAYOUT):
         raise StoreError(
             f"The tables in {out} are of layout {mark.get('layout')}, and this version of Pilotfish knows"
-            f" layout {LAYOUT}: give a new --out, and have the events read again."
+            f" layouts {LAYOUT} and {CLOSED_LAYOUT}: give a new --out, and have the events read again."
         )
     if mark.get("store") != kind:
         raise StoreError(

@@ -24,6 +24,8 @@ KINDS: Final = (PARQUET, DELTA)
 
 #: The version of columns and folders. Raised if readers of the old layout can't read the new one.
 LAYOUT: Final = 1
+#: That of tables with closed days (closing.py): an older version would make them from what silver keeps.
+CLOSED_LAYOUT: Final = 2
 
 
 class StoreError(PipelineError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,9 @@ from click.testing import CliRunner
 
 from pipeline.cli import main
 from pipeline.closing import OVER_AT
+from pipeline.stores.folders import MARK
 from pipeline.stores.formats import open_store
-from pipeline.stores.store import KINDS, PARQUET
+from pipeline.stores.store import CLOSED_LAYOUT, KINDS, PARQUET
 from tests.pipeline.days import Days
 from tests.pipeline.kept_tables import differences, kept_tables
 
@@ -78,6 +80,8 @@ def test_days_that_are_closed_have_the_rows_of_a_store_built_at_once(
     ]
     assert kept_tables(kept.out) == before
     assert "Days before 2025-01-03 are closed" in kept.says("maintain")
+    mark = json.loads((kept.out / MARK).read_text())
+    assert mark == {"store": kind, "layout": CLOSED_LAYOUT}, "an older version refuses it"
     days.write(kept.events, range(11, 13))
     kept.run()
     said = kept.says("maintain", "--keep-days", "10").splitlines()

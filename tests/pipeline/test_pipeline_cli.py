@@ -18,7 +18,7 @@ from pipeline.commands.run_options import RunOptionsError, kafka_settings
 from pipeline.gold import GOLD
 from pipeline.silver import SILVER
 from pipeline.stores.folders import MARK, mark_of
-from pipeline.stores.store import DELTA, LAYOUT, PARQUET
+from pipeline.stores.store import CLOSED_LAYOUT, DELTA, PARQUET
 from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_REJECTS
 from tests.pipeline.simulate import plan_for, write
 
@@ -103,8 +103,8 @@ def test_tables_of_the_other_store_or_layout_are_refused(events: Path, tmp_path:
     (tmp_path / MARK).write_text(json.dumps(mark_of(DELTA)))
     assert "are of the store delta: say --store delta, or give a new --out" in _refused(*run)
 
-    (tmp_path / MARK).write_text(json.dumps(mark_of(PARQUET) | {"layout": LAYOUT + 1}))
-    assert f"are of layout {LAYOUT + 1}" in _refused(*run)
+    (tmp_path / MARK).write_text(json.dumps(mark_of(PARQUET) | {"layout": CLOSED_LAYOUT + 1}))
+    assert f"are of layout {CLOSED_LAYOUT + 1}" in _refused(*run)
 
     (tmp_path / MARK).write_text("{")
     assert "is no JSON" in _refused(*run)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pipeline.silver.silver_table import Merge, SilverTable
 from pipeline.stores.folders import MARK, Folders
 from pipeline.stores.formats import open_store
-from pipeline.stores.store import DELTA, KINDS, LAYOUT, PARQUET, BatchId, StoreError
+from pipeline.stores.store import CLOSED_LAYOUT, DELTA, KINDS, PARQUET, BatchId, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,10 +185,8 @@ def test_what_is_no_store_is_named_with_the_remedy(spark: SparkSession, tmp_path
         open_store(spark, str(out), "parquet").read("gold_x")
 
     (out / f".{MARK}.crc").unlink()
-    (out / MARK).write_text(json.dumps({"store": "parquet", "layout": LAYOUT + 1}))
-    with pytest.raises(
-        StoreError, match=f"of layout {LAYOUT + 1}, and this version of Pilotfish knows layout {LAYOUT}:"
-    ):
+    (out / MARK).write_text(json.dumps({"store": "parquet", "layout": CLOSED_LAYOUT + 1}))
+    with pytest.raises(StoreError, match="of layout 3, and this version of Pilotfish knows layouts 1 and 2:"):
         open_store(spark, str(out), "parquet", to_write=True)
     (out / MARK).write_text('{"store": "par')
     with pytest.raises(StoreError, match=f"{out / MARK} is no JSON"):
