@@ -420,7 +420,7 @@ class Process:
             if self.spool is not None:
                 spool = self.spool
                 spool.writer.close(1)
-                self.world.run_until(lambda: not (spool.writer._queue and self.is_alive), 2_000)
+                self.world.run_until(lambda: not (spool.writer._queued_bytes and self.is_alive), 2_000)
                 spool.close(2_000)
         except KilledError:
             return
