@@ -65,6 +65,8 @@ MANY_ROUTE: Final = "/v1/records"
 
 _MANY_PATH: Final = MANY_ROUTE.encode()
 _BEFORE: Final = b"/v1/topics/"
+#: The statuses of refusals after which a caller repeats its request.
+_ASKED_AGAIN: Final = (429, 503)
 _AFTER: Final = b"/records"
 
 
@@ -181,7 +183,10 @@ class ProduceEndpoint:
             try:
                 answer = await self._produce(topic, scope, receive)
             except ProblemError as e:
-                answer = answer_of_problem(self._retry_after.on(replace(e.problem, written="no")))
+                # A request under the same key may have been taken before this one was refused.
+                is_open = e.problem.status in _ASKED_AGAIN and self.may_be_written(scope)
+                problem = replace(e.problem, written="unknown" if is_open else "no")
+                answer = answer_of_problem(self._retry_after.on(problem))
             except BodyError as e:
                 answer = answer_of_problem(problem_of_body(e))
             except BodyTooLargeError as e:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import Errors, Phase, RecordFailure, RecordMetadata, RecordTooLargeError, Written
-from client_core.errors import error_for
+from client_core.errors import BufferExhaustedError, error_for
 from service.admission.admission_control import bytes_of_records
 from service.admission.caller import Caller, TopicRules, set_caller
 from service.base.fast_metrics import Counter
@@ -245,6 +245,22 @@ async def test_a_request_that_comes_while_the_first_runs_waits_for_its_outcome(w
         answers = await asyncio.gather(*asked)
     assert_one_was_written(web, answers)
     assert (web.app.sidecar.admission.requests, web.app.sidecar.admission.bytes) == (0, 0)
+
+
+async def test_a_repeated_request_that_finds_no_room_says_that_the_first_may_be_written() -> None:
+    web = app(max_waiting_requests=1)
+    web.producer.holds_records = True
+    async with web.client() as client:
+        first = asyncio.create_task(ask(client))
+        await until(lambda: web.producer.waiting)
+        for key, written in (("k1", "unknown"), ("k2", "no")):
+            refused = await ask(client, key=key)
+            assert (refused.status_code, refused.json()["written"]) == (429, written), key
+        web.producer.acknowledge(web.producer.waiting[0])
+        assert (await first).status_code == 200
+        web.producer.refuses = BufferExhaustedError("no memory")
+        refused = await ask(client, key="k3")
+    assert (refused.status_code, refused.json()["written"]) == (503, "no")
 
 
 def assert_one_was_written(web: NativeApp, answers: Sequence[httpx.Response]) -> None:
