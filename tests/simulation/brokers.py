@@ -144,9 +144,10 @@ class ReplicatedBrokers(Replication):
         """Returns the partitions of a request, and how many records it has for each."""
         names = self.state.caches[broker_id]
         return {
-            (topic.name or names.name_of(topic.topic_id) or "", data.partition_index): int.from_bytes(
-                (data.records or b"")[_COUNT]
-            )
+            (
+                topic.name or names.name_of(topic.topic_id) or f"{topic.topic_id}",
+                data.partition_index,
+            ): int.from_bytes((data.records or b"")[_COUNT])
             for topic in request.topic_data
             for data in topic.partition_data
         }
