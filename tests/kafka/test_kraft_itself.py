@@ -52,7 +52,9 @@ def _write(
 
 
 def test_three_brokers_serve_at_the_addresses_they_were_given(kafka: KraftCluster) -> None:
-    assert kafka.admin.brokers() == {broker_id: kafka.address(broker_id) for broker_id in (1, 2, 3)}
+    # Each broker learns of the others in its own time.
+    expected = {broker_id: kafka.address(broker_id) for broker_id in (1, 2, 3)}
+    wait_until(lambda: kafka.admin.brokers() == expected, what="each broker is known")
     assert kafka.bootstrap_servers.count(",") == 2
 
 
