@@ -10,25 +10,18 @@ The tables are marked as not up to date before anything is removed. So after a k
 from __future__ import annotations
 
 import sys
-import time
-from contextlib import nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from pipeline.commands.run import one_writer, session
+from pipeline.commands.existing_tables import Where, existing_tables, of_existing_tables
 from pipeline.commands.sentences import FAILED, said_in_a_sentence
 from pipeline.errors import PipelineError
-from pipeline.stores.store import DELTA, KINDS, PARQUET
 from pipeline.tables import BRONZE_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
-
-    from pipeline.progress import Progress
     from pipeline.refresh import Refresh
     from pipeline.stores.store import Store
 
@@ -40,31 +33,18 @@ class ForgetError(PipelineError):
 
 
 @click.command()
-@click.option("--out", required=True, metavar="DIR", help="The folder of the tables: --out of `run`.")
-@click.option("--store", type=click.Choice(KINDS), default=PARQUET, show_default=True, help="Their format.")
 @click.option("--sidecar", "sidecars", multiple=True, metavar="ID", help="All events of it. Repeatable.")
 @click.option(
     "--event", "events", multiple=True, metavar="ID/BOOT/SEQ", help="One event, by its number. Repeatable."
 )
-@click.option("--dry-run", is_flag=True, help="Count what would be removed, and change nothing.")
-@click.option("--master", metavar="URL", help="Spark's master. Default: all cores of this machine.")
-@click.option(
-    "--jars", type=click.Path(path_type=Path, file_okay=False), help="--store delta: where the jars are."
-)
-@click.option("--memory", metavar="SIZE", help="Of Spark's driver, as 4g.")
-@click.option("--progress/--no-progress", default=None, help="What is being done. Default: on a terminal.")
-@click.option("--verbose", is_flag=True, help="All that Spark says, and the stack of what went wrong.")
+@of_existing_tables("Count what would be removed, and change nothing.")
 def forget(
-    out: str,
-    store: str,
+    *,
     sidecars: tuple[str, ...],
     events: tuple[str, ...],
     dry_run: bool,
-    master: str | None,
-    jars: Path | None,
-    memory: str | None,
-    progress: bool | None,
     verbose: bool,
+    **where: Unpack[Where],
 ) -> None:
     """Remove events from bronze, and make every other table again without them.
 
@@ -73,23 +53,8 @@ def forget(
     """
     with said_in_a_sentence(verbose=verbose) as java_log:
         which = condition(sidecars, events)
-        if "://" not in out and not Path(out).is_dir():
-            raise ForgetError(f"--out {out} is no folder: give the one that `run` writes to.")
-        from pipeline.progress import Progress
-
-        shows = sys.stderr.isatty() if progress is None else progress
-        said = Progress(sys.stderr, time.monotonic, shows=shows)
-        said.doing("starting Spark")
-        with (
-            nullcontext() if dry_run else one_writer(out),
-            session(
-                java_log, jars, needs_jars=store == DELTA, master=master, memory=memory, is_short=True
-            ) as spark,
-        ):
-            try:
-                failed = _forget(spark, out, store, which, said, is_dry_run=dry_run)
-            finally:
-                said.end()
+        with existing_tables(java_log, dry_run=dry_run, **where) as (store, refresh):
+            failed = _forget(store, refresh, which, is_dry_run=dry_run)
     for name, why in failed.items():
         click.echo(f"pilotfish-pipeline: {name} was not made, and is as it was before: {why}", err=True)
     if failed:
@@ -127,28 +92,20 @@ def _bigint(text: str) -> str:
     return f"CAST('{number}' AS BIGINT)"
 
 
-def _forget(
-    spark: SparkSession, out: str, kind: str, which: str, progress: Progress, *, is_dry_run: bool
-) -> dict[str, str]:
+def _forget(store: Store, refresh: Refresh, which: str, *, is_dry_run: bool) -> dict[str, str]:
     """Removes the events and makes the other tables; returns those that could not be made, and why."""
-    from pipeline.refresh import Refresh
-    from pipeline.stores.formats import open_store
-
-    open_store(spark, out, kind)  # refuses a folder without tables, which the next line would make
-    store = open_store(spark, out, kind, to_write=not is_dry_run)
-    refresh = Refresh(spark, store, progress, lambda _: None)
-    progress.doing(f"looking for them in {BRONZE_EVENTS}")
+    refresh.progress.doing(f"looking for them in {BRONZE_EVENTS}")
     count = store.read(BRONZE_EVENTS).where(which).count()
     if is_dry_run:
-        click.echo(f"{count:,} events would be removed from {out}.")
+        click.echo(f"{count:,} events would be removed from {store.out}.")
         return {}
     if count == 0 and not refresh.is_due():
         raise ForgetError(
-            f"{BRONZE_EVENTS} in {out} has none of these events; gold_data_quality has the sidecars and boots"
-            " that there are."
+            f"{BRONZE_EVENTS} in {store.out} has none of these events;"
+            " gold_data_quality has the sidecars and boots that there are."
         )
     forget_events(store, refresh, which)
-    click.echo(f"{count:,} events are removed from {out}.")
+    click.echo(f"{count:,} events are removed from {store.out}.")
     return refresh.failed
 
 

@@ -10,104 +10,56 @@ Each step may be repeated: after a kill at any moment `run` goes on, and a repea
 
 from __future__ import annotations
 
-import sys
-import time
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from pipeline.commands.run import one_writer, session
+from pipeline.commands.existing_tables import Where, existing_tables, of_existing_tables, refuse_no_folder
 from pipeline.commands.sentences import said_in_a_sentence
 from pipeline.errors import PipelineError
-from pipeline.stores.store import DELTA, KINDS, PARQUET
 from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_DATA_QUALITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
-
-    from pipeline.progress import Progress
     from pipeline.refresh import Refresh
     from pipeline.stores.store import Store
 
 
 class MaintainError(PipelineError):
-    """A folder without tables that are up to date, or a retention that is too short."""
+    """Tables that are not up to date or have no events, or a retention that is too short."""
 
 
 @click.command()
-@click.option("--out", required=True, metavar="DIR", help="The folder of the tables: --out of `run`.")
-@click.option("--store", type=click.Choice(KINDS), default=PARQUET, show_default=True, help="Their format.")
 @click.option("--keep-days", type=int, metavar="DAYS", help="Remove what is older. Default: keep all.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
-@click.option("--master", metavar="URL", help="Spark's master. Default: all cores of this machine.")
-@click.option(
-    "--jars", type=click.Path(path_type=Path, file_okay=False), help="--store delta: where the jars are."
-)
-@click.option("--memory", metavar="SIZE", help="Of Spark's driver, as 4g.")
-@click.option("--progress/--no-progress", default=None, help="What is being done. Default: on a terminal.")
-@click.option("--verbose", is_flag=True, help="All that Spark says, and the stack of what went wrong.")
-def maintain(
-    out: str,
-    store: str,
-    keep_days: int | None,
-    dry_run: bool,
-    master: str | None,
-    jars: Path | None,
-    memory: str | None,
-    progress: bool | None,
-    verbose: bool,
-) -> None:
+@of_existing_tables("Say what would be done, and change nothing.")
+def maintain(*, keep_days: int | None, dry_run: bool, verbose: bool, **where: Unpack[Where]) -> None:
     """Close days that are over, remove old ones, and write small files together. Once a day is enough.
 
     Ages are counted from the latest event. Run it while no `run --follow` writes.
     """
     with said_in_a_sentence(verbose=verbose) as java_log:
-        if "://" not in out and not Path(out).is_dir():
-            raise MaintainError(f"--out {out} is no folder: give the one that `run` writes to.")
+        refuse_no_folder(where["out"])
         from pipeline.closing import least_keep_days
-        from pipeline.progress import Progress
 
         if keep_days is not None and keep_days < least_keep_days():
             raise MaintainError(
-                f"--keep-days {keep_days}: at least {least_keep_days()}, as later days may not be closed."
+                f"--keep-days {keep_days}: give at least {least_keep_days()}; younger days are still open."
             )
-        shows = sys.stderr.isatty() if progress is None else progress
-        said = Progress(sys.stderr, time.monotonic, shows=shows)
-        said.doing("starting Spark")
-        with (
-            nullcontext() if dry_run else one_writer(out),
-            session(
-                java_log, jars, needs_jars=store == DELTA, master=master, memory=memory, is_short=True
-            ) as spark,
-        ):
-            try:
-                _maintain(spark, out, store, keep_days, said, is_dry_run=dry_run)
-            finally:
-                said.end()
+        with existing_tables(java_log, dry_run=dry_run, **where) as (store, refresh):
+            _maintain(store, refresh, keep_days, is_dry_run=dry_run)
 
 
-def _maintain(
-    spark: SparkSession, out: str, kind: str, keep_days: int | None, progress: Progress, *, is_dry_run: bool
-) -> None:
-    from pipeline.refresh import Refresh
-    from pipeline.stores.formats import open_store
-
-    open_store(spark, out, kind)  # refuses a folder without tables, which the next line would make
-    store = open_store(spark, out, kind, to_write=not is_dry_run)
-    refresh = Refresh(spark, store, progress, lambda _: None)
+def _maintain(store: Store, refresh: Refresh, keep_days: int | None, *, is_dry_run: bool) -> None:
     if refresh.is_due():
         raise MaintainError(
-            f"The tables in {out} are not up to date, and closed days stay as they are:"
+            f"The tables in {store.out} are not up to date, and closed days stay as they are:"
             " `pilotfish-pipeline run` makes them, or names the ones that fail."
         )
     times = times_of_events(store)
     if times is None:
-        raise MaintainError(f"{out} has no events: there is nothing to do.")
+        raise MaintainError(f"{store.out} has no events: there is nothing to do.")
     if is_dry_run:
         _say_what_would_be_done(store, *times, keep_days)
         return

@@ -65,8 +65,8 @@ MANY_ROUTE: Final = "/v1/records"
 
 _MANY_PATH: Final = MANY_ROUTE.encode()
 _BEFORE: Final = b"/v1/topics/"
-#: The statuses of refusals after which a caller repeats its request.
-_ASKED_AGAIN: Final = (429, 503)
+#: The statuses after which a caller repeats its request.
+_REPEATED: Final = (429, 503)
 _AFTER: Final = b"/records"
 
 
@@ -151,19 +151,18 @@ class ProduceEndpoint:
 
     def may_be_written(self, scope: Scope) -> bool:
         """Returns whether an earlier request with this one's Idempotency-Key may have written records."""
-        keys = header_values(scope, b"idempotency-key")
-        root, v1, *parts = scope["path"].split("/")
-        if not keys or (root, v1) != ("", "v1"):
-            return False
-        match parts:
-            case ["records"]:
-                topic = OWN_TOPICS
-            case ["topics", topic, "records", *_]:
-                pass
+        match scope["path"].split("/"):
+            case ["", "v1", "records"]:
+                return self._is_repeated(OWN_TOPICS, scope)
+            case ["", "v1", "topics", topic, "records", *_]:
+                return self._is_repeated(topic, scope)
             case _:
                 return False
+
+    def _is_repeated(self, topic: str, scope: Scope) -> bool:
+        keys = header_values(scope, b"idempotency-key")
         try:
-            return Name(caller_of(scope).name, topic, key_of(keys)) in self._keys
+            return bool(keys) and Name(caller_of(scope).name, topic, key_of(keys)) in self._keys
         except ProblemError:  # a malformed key names no request
             return False
 
@@ -184,7 +183,7 @@ class ProduceEndpoint:
                 answer = await self._produce(topic, scope, receive)
             except ProblemError as e:
                 # A request under the same key may have been taken before this one was refused.
-                is_open = e.problem.status in _ASKED_AGAIN and self.may_be_written(scope)
+                is_open = e.problem.status in _REPEATED and self._is_repeated(topic, scope)
                 problem = replace(e.problem, written="unknown" if is_open else "no")
                 answer = answer_of_problem(self._retry_after.on(problem))
             except BodyError as e:

@@ -6,6 +6,9 @@
         fleet.run(60_000)
         fleet.rate("Metadata", 1, since, until)     requests a second that came to a broker
 
+`python -m tests.operations.fleet 1000` prints what a restart of all brokers costs each of them: the table in
+docs/operations.md.
+
 Each sidecar is the product's own, from Guards to NetworkClient (tests/simulation/sidecar.py): none of its
 times is a copy. A broker takes requests in their order, and each takes time, so that queues grow. What it
 has read is served even if the client has left meanwhile, as in Kafka: that work is wasted. A caller is an
@@ -15,7 +18,9 @@ open loop; one that is refused repeats its request.
 from __future__ import annotations
 
 import heapq
+import logging
 import math
+import sys
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing.metadata_cache import AliveBroker, MetadataCache
 from service.base.settings import Settings
+from tests.simulation.callers import post_scope
 from tests.simulation.network import Link
 from tests.simulation.sidecar import Process
 from tests.simulation.wire import WireTrace
@@ -335,21 +341,13 @@ class _Exchange:
 
     @property
     def scope(self) -> Scope:
+        headers = [
+            (b"host", b"localhost"),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(self._body)),
+        ]
         path = f"/v1/topics/{self._call.topic}/records"
-        return {
-            "type": "http",
-            "method": "POST",
-            "scheme": "http",
-            "http_version": "1.1",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"timeout_ms=%d" % _CALLERS_TIMEOUT_MS,
-            "headers": [
-                (b"host", b"localhost"),
-                (b"content-type", b"application/json"),
-                (b"content-length", b"%d" % len(self._body)),
-            ],
-        }
+        return post_scope(path, f"timeout_ms={_CALLERS_TIMEOUT_MS}", headers)
 
     async def receive(self) -> Message:
         if self._is_sent:  # the caller waits for its answer, and never disconnects
@@ -362,3 +360,38 @@ class _Exchange:
             self._head = message["status"], dict(message["headers"])
         elif not message.get("more_body", False):
             self._done(self._call, *self._head)
+
+
+def main(sidecars: int) -> None:
+    """Prints a broker's load, the mean of all, before, during and after a restart of all brokers."""
+    logging.disable(logging.CRITICAL)  # each sidecar names each broker
+    rows: list[tuple[str, int, int]] = []
+    with Fleet(sidecars, seed=1, calls_per_s=0.3) as fleet:
+
+        def pass_by(title: str, ms: int) -> None:
+            rows.append((title, fleet.now_ms, fleet.now_ms + ms))
+            fleet.run(ms)
+
+        fleet.run(15_000)  # they begin together, and learn of their topics
+        fleet.calls_per_s = 0.02
+        fleet.run(300_000)
+        pass_by("before", 300_000)
+        fleet.kill_all(10_000)
+        pass_by("away, the first second", 1_000)
+        pass_by("away, the next 7 s", 7_000)
+        pass_by("back, one a second, and 2 s more", 4_000)
+        pass_by("the next 8 s", 8_000)
+        pass_by("the next 5 min", 300_000)
+        print("| | connections a second | most in 100 ms | Metadata requests a second | most in 100 ms |")
+        print("|---|---:|---:|---:|---:|")
+        for title, since_ms, until_ms in rows:
+            figures = [title]
+            for what in ("connect", ApiKey.METADATA.name):
+                rates = [fleet.rate(what, broker_id, since_ms, until_ms) for broker_id in BROKERS]
+                most = max(max(fleet.amounts(what, broker_id, since_ms, until_ms)) for broker_id in BROKERS)
+                figures += [f"{sum(rates) / len(BROKERS):.2f}", str(most)]
+            print(f"| {' | '.join(figures)} |")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

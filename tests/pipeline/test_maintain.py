@@ -48,7 +48,7 @@ class _Kept:
 def test_what_cannot_be_maintained_is_named_with_the_remedy(tmp_path: Path) -> None:
     for words, said in (
         (["--out", str(tmp_path / "none")], "none is no folder: give the one that `run` writes to"),
-        (["--out", str(tmp_path), "--keep-days", "9"], "--keep-days 9: at least 10"),
+        (["--out", str(tmp_path), "--keep-days", "9"], "--keep-days 9: give at least 10"),
         (["--out", str(tmp_path), "--keep-days", "a year"], "Invalid value for '--keep-days'"),
     ):
         refused = CliRunner().invoke(main, ["maintain", *words])

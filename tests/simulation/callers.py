@@ -90,6 +90,11 @@ def _scope(request: RequestPlan, body: bytes) -> Scope:
     ]
     if request.has_key:
         headers.append((b"idempotency-key", b'"key-%d"' % request.number))
+    return post_scope(path, urlencode(members), headers)
+
+
+def post_scope(path: str, query: str, headers: list[tuple[bytes, bytes]]) -> Scope:
+    """Returns the scope of a POST over plain HTTP."""
     return {
         "type": "http",
         "method": "POST",
@@ -97,7 +102,7 @@ def _scope(request: RequestPlan, body: bytes) -> Scope:
         "http_version": "1.1",
         "path": path,
         "raw_path": path.encode(),
-        "query_string": urlencode(members).encode(),
+        "query_string": query.encode(),
         "headers": headers,
     }
 

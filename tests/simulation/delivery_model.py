@@ -43,7 +43,7 @@ Label = tuple["str | Hashable", ...]
 _OPEN: Final = ("queue", "flight", "again")
 #: What the mark has passed: acknowledged, and a dead letter.
 _PASSED: Final = "passed"
-_ASIDE: Final = "set aside"
+_ASIDE: Final = "dead letter"
 #: In place of its submission: of a try that is over, and of one that is in the spool.
 _OVER: Final = -1
 _WRITTEN: Final = -2

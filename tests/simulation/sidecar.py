@@ -39,6 +39,7 @@ from tests.simulation.world import SimulatedClock, SimulatedLoop, SimulationErro
 from tests.support.hostile_load import LocalNames
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Sequence
     from random import Random
 
@@ -397,16 +398,17 @@ class Process:
         def drain() -> None:
             self.sidecar.drain.begin()
             closing = self.loop.run_in_executor(None, self._close)
-            closing.add_done_callback(lambda _: exit_process())
+            closing.add_done_callback(exit_process)
 
-        def exit_process() -> None:
+        def exit_process(closing: asyncio.Future[None]) -> None:
             # The server waits until what was answered has been sent.
-            self.world.at(20, self._end_if_alive(ended))
+            self.world.at(20, self._end_if_alive(closing, ended))
 
         self.loop.call_soon_threadsafe(drain)
 
-    def _end_if_alive(self, ended: Callable[[], None]) -> Callable[[], None]:
+    def _end_if_alive(self, closing: asyncio.Future[None], ended: Callable[[], None]) -> Callable[[], None]:
         def end() -> None:
+            closing.result()  # raises what went wrong there
             if self.is_alive:
                 self.kill()
                 ended()

@@ -116,14 +116,12 @@ class Causes:
         failed = [node for node in nodes if node.cause is not None]
         if failed:
             return min(failed, key=lambda node: node.last_error_age_ms or 0).cause
-        ages = {node.oldest_in_flight_age_ms: node for node in nodes}
-        since_ms = max((age_ms for age_ms in ages if age_ms is not None), default=None)
-        if since_ms is None:
+        node = max(nodes, key=lambda node: node.oldest_in_flight_age_ms or 0, default=None)
+        if node is None or node.oldest_in_flight_age_ms is None:
             return None
-        node = ages[since_ms]
         node_id = node.node_id if node.node_id >= 0 else None
         detail = f"{node.host}:{node.port} has accepted a request and has not answered"
-        return Cause(Errors.REQUEST_TIMED_OUT, node_id, 0, since_ms, detail)
+        return Cause(Errors.REQUEST_TIMED_OUT, node_id, 0, node.oldest_in_flight_age_ms, detail)
 
     def of_requests(
         self, owners: Collection[object], batches: Iterable[ProducerBatch], now_ms: int
