@@ -101,6 +101,8 @@ class ReplicatedBrokers(Replication):
         self._state = state
         #: The times that brokers answered with for batches that they had already.
         self.times_of_known_batches_ms: set[int] = set()
+        #: A topic that may be written to again when one request was refused.
+        self.writable_again = ""
         self._waiting: dict[int, list[_Waiting]] = {broker_id: [] for broker_id in self.running}
 
     def wall_ms(self) -> int:
@@ -213,6 +215,8 @@ class ReplicatedBrokers(Replication):
         broker_id, client = connection.broker_id, connection.network.name
         self.world.log(f"broker {broker_id}", f"refuses {place[0]}-{place[1]}: {error.name}")
         self.wire.errors.add(error.name)
+        if error is Errors.TOPIC_AUTHORIZATION_FAILED:
+            self.state.unwritable.discard(self.writable_again)
         if error not in RENUMBERS:
             return
         values = frozenset(values_of(data))

@@ -8,6 +8,7 @@ Idempotency-Key if the request has one.
 from __future__ import annotations
 
 from collections import deque
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -119,6 +120,9 @@ class Attempt:
         self.since_wall_ms = process.clock.wall_ms()
         self.since_jumps = process.clock.jumps
         self.body_ms = 0
+        #: How many bytes of the body the sidecar has taken, and when; and when each line of a stream came.
+        self._taken: list[tuple[int, int]] = []
+        self._lines_ms: list[int] = []
         self.answered_ms: int | None = None
         self.answered_wall_ms = 0
         #: Whether the sidecar's wall clock jumped between request and answer.
@@ -142,7 +146,8 @@ class Attempt:
     def begin(self) -> None:
         """Sends the head, and the body in its parts."""
         request, body = self.request, body_of(self.request)
-        parts = _parts(body, len(request.pauses_ms))
+        pauses_ms = (self.number and request.retry_pauses_ms) or request.pauses_ms
+        parts = _parts(body, len(pauses_ms))
         self.world.log(
             f"caller {request.caller}",
             f"{self.name} to sidecar {self.process.number}: {request.form}, {len(request.records)} records "
@@ -152,14 +157,14 @@ class Attempt:
         )
         at_ms = 0
         for index, part in enumerate(parts):
-            at_ms += request.pauses_ms[index]
+            at_ms += pauses_ms[index]
             message = {"type": "http.request", "body": part, "more_body": index + 1 < len(parts)}
             if at_ms:
                 self.world.at(at_ms, self._later(message))
             else:
                 self._messages.append(message)
         self.body_ms = self.world.now_ms + at_ms
-        if request.leaves_after_ms is not None:
+        if request.leaves_after_ms is not None and self.number < request.leaves_tries:
             self.world.at(request.leaves_after_ms, self.leave)
         self.process.ask(_scope(request, body), self._receive, self._send)
 
@@ -193,7 +198,12 @@ class Attempt:
             await self._waiting
         if self._messages[0]["type"] == "http.disconnect":
             return self._messages[0]
-        return self._messages.popleft()
+        message = self._messages.popleft()
+        before, _ = self._taken[-1] if self._taken else (0, 0)
+        # The last line has no LF.
+        size = len(message["body"]) + (not message["more_body"])
+        self._taken.append((before + size, self.world.now_ms))
+        return message
 
     async def _send(self, message: Message) -> None:
         if self.is_over:
@@ -203,7 +213,9 @@ class Attempt:
             self.status = message["status"]
             self.headers = list(message["headers"])
             return
-        self.body += message.get("body", b"")
+        piece = message.get("body", b"")
+        self.body += piece
+        self._lines_ms += [self.world.now_ms] * piece.count(b"\n")
         if not message.get("more_body", False):
             self.answered_ms = self.world.now_ms
             self.answered_wall_ms = self.process.clock.wall_ms()
@@ -223,6 +235,25 @@ class Attempt:
     @property
     def is_replayed(self) -> bool:
         return REPLAYED in self.headers
+
+    def began_ms(self) -> list[int]:
+        """Returns when the time of each record began: with the head, or with its line in a stream."""
+        if self.request.form != "ndjson":
+            return [self.since_ms] * len(self.request.records)
+        ends = accumulate(len(line) + 1 for line in body_of(self.request).split(b"\n"))
+        return [self._taken_ms(end) for end in ends]
+
+    def _taken_ms(self, end: int) -> int:
+        """Returns when the sidecar had taken the line that ends there; now, if it has not."""
+        return next((at_ms for taken, at_ms in self._taken if taken >= end), self.world.now_ms)
+
+    def ended_ms(self) -> list[int]:
+        """Returns when each record was answered, as far as it was."""
+        if self.answered_ms is None:
+            return []
+        if self.request.form != "ndjson" or self.status != 200:
+            return [self.answered_ms] * len(self.request.records)
+        return self._lines_ms
 
     def outcomes(self) -> list[Outcome]:
         """Returns what the caller knows of each record."""

@@ -80,13 +80,13 @@ def _writes(run: Run, value: bytes, appends: list[Append]) -> list[Append]:
             continue
         # A leader that is cut off has stored it alone, and drops it later, unless it is the same there.
         is_lost = append.offset == known.offset or value in run.brokers.truncated
-        if not is_lost and not _forgot(run, known, append):
+        if not is_lost and not forgot(run, known, append):
             raise SimulationError("stored twice", f"{shown(value)} under one sequence: brokers are wrong")
         run.world.reach("stored twice, D: the same sequence, which a broker had forgotten")
     return list(first.values())
 
 
-def _forgot(run: Run, first: Append, again: Append) -> bool:
+def forgot(run: Run, first: Append, again: Append) -> bool:
     """Returns whether brokers forgot something of the partition, while the first write could matter."""
     since_ms = first.at_ms - int(run.plan.kafka["delivery.timeout.ms"])
     return any(since_ms <= at_ms <= again.at_ms for at_ms in run.brokers.forgot.get(first.place, ()))
@@ -109,7 +109,7 @@ def _reason(run: Run, first: Append, again: Append) -> str:
     ]
     if not any(first.at_ms <= refusal.at_ms for refusal in refusals):
         return ""
-    if _forgot(run, first, again):
+    if forgot(run, first, again):
         return "D: a broker knew the producer no more"
     for refusal in refusals:
         stored = (append for value in refusal.values for append in wire.appends.get(value, ()))

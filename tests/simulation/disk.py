@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _ERRORS: Final = {"eio": errno.EIO, "enospc": errno.ENOSPC, "short": SHORT}
-
+_SEGMENT: Final = ".segment"
+_DEAD_LETTERS: Final = ".records"
 
 #: A hard state.
 NO_DEAD_LETTER: Final = "a dead letter could not be written"
@@ -45,7 +46,10 @@ class SimulatedDisk(CrashDisk):
         self.generation = 0
         #: Whether dead letters can't be written.
         self.no_dead_letters = False
-        self._of_dead_letters: set[int] = set()
+        #: Whether the spool's file fails, and no new one can begin.
+        self.no_new_files = False
+        #: The suffix of the file that each descriptor was opened for.
+        self._suffixes: dict[int, str] = {}
         self._spoilt: set[object] = set()
         #: Called with the bytes of a file that is put into place.
         self.renamed: Callable[[Path], None] = lambda _: None
@@ -81,13 +85,14 @@ class SimulatedDisk(CrashDisk):
             raise KilledError
 
     def create(self, path: Path, mode: int = 0o600) -> int:
-        is_dead_letter = path.suffix == ".records"
-        if is_dead_letter:
+        if path.suffix == _DEAD_LETTERS:
             self._refuse_dead_letters()
+        if path.suffix == _SEGMENT and self.no_new_files:
+            self._world.reach("no file of the spool could begin")
+            self._world.moment("no file can begin")
+            raise OSError(errno.ENOSPC, "no new files here")
         descriptor = super().create(path, mode)
-        self._of_dead_letters.discard(descriptor)
-        if is_dead_letter:
-            self._of_dead_letters.add(descriptor)
+        self._suffixes[descriptor] = path.suffix
         return descriptor
 
     def _refuse_dead_letters(self) -> None:
@@ -96,10 +101,13 @@ class SimulatedDisk(CrashDisk):
             raise OSError(errno.EIO, "no dead letters here")
 
     def fsync(self, descriptor: int) -> None:
-        is_dead_letter = descriptor in self._of_dead_letters
-        if is_dead_letter:
+        suffix = self._suffixes.get(descriptor)
+        if suffix == _DEAD_LETTERS:
             self._refuse_dead_letters()
         file = self._open[descriptor]
+        if suffix == _SEGMENT and self.no_new_files:
+            self._spoilt.add(file)
+            raise OSError(errno.EIO, "no fsync here")
         if file in self._spoilt:
             file.since = zeroed(file.since)
         try:
@@ -108,7 +116,7 @@ class SimulatedDisk(CrashDisk):
             self._spoilt.add(file)
             raise
         self._world.moment("a file is synced")
-        if is_dead_letter:
+        if suffix == _DEAD_LETTERS:
             self._world.moment("a dead letter is stored")
             self.set_aside()
 
@@ -123,7 +131,7 @@ class SimulatedDisk(CrashDisk):
 
     def unlink(self, path: Path) -> None:
         super().unlink(path)
-        if path.suffix == ".segment":
+        if path.suffix == _SEGMENT:
             self._world.reach("a file of the spool was deleted")
 
     def rename(self, old: Path, new: Path) -> None:
@@ -135,7 +143,7 @@ class SimulatedDisk(CrashDisk):
         """Ends what makes calls fail."""
         self.fails.clear()
         self.fails_at = None
-        self.no_dead_letters = False
+        self.no_dead_letters = self.no_new_files = False
 
     def kill(self) -> None:
         """The process ends: its descriptors are closed, its calls never return."""

@@ -31,7 +31,7 @@ import msgspec
 from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
 from tests.simulation.callers import value_of
-from tests.simulation.copies import judge_copies
+from tests.simulation.copies import forgot, judge_copies
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 #: How late an answer may be.
 _SLACK_MS: Final = 50
+#: For how long something may wait for a caller who has left: the seed may let the loop of events run late.
+GONE_AFTER_MS: Final = 250
 #: The fault that makes a reason for dead letters; a topic or a partition may be missing from the start.
 _REFUSED_BY: Final = {"forbidden": "no right to write", "too_large": "too large", "invalid": "clock jump"}
 _OF_TOPICS: Final = frozenset({"topic_gone", "partition_gone"})
@@ -102,8 +104,8 @@ class Judge:
         if not attempt.is_in_order:
             raise SimulationError("answered", f"the lines of {attempt.name} are in another order")
         request = attempt.request
-        since_ms = attempt.body_ms if request.form == "ndjson" else attempt.since_ms
-        took_ms = attempt.answered_ms - since_ms
+        times_ms = zip(attempt.began_ms(), attempt.ended_ms(), strict=False)  # a stream may end early
+        took_ms = max((ended_ms - began_ms for began_ms, ended_ms in times_ms), default=0)
         if took_ms > request.timeout_ms + _SLACK_MS:
             raise SimulationError(
                 "late", f"{attempt.name} was answered after {took_ms} ms; timeout_ms is {request.timeout_ms}"
@@ -113,7 +115,8 @@ class Judge:
         known = [one for earlier in before for one in earlier.outcomes()]
         if attempt.is_replayed and known and all(one.what == "no" for one in known):
             raise SimulationError("answered", f"{attempt.name} got an answer again that said: not written")
-        waits_ms = max(min(request.max_block_ms, request.timeout_ms), attempt.body_ms - since_ms) + _SLACK_MS
+        body_took_ms = 0 if request.form == "ndjson" else attempt.body_ms - attempt.since_ms
+        waits_ms = max(min(request.max_block_ms, request.timeout_ms), body_took_ms) + _SLACK_MS
         waited_only = all(one.phase in ("metadata", "buffer") for one in outcomes)
         if waited_only and took_ms > waits_ms and not attempt.is_replayed:
             raise SimulationError(
@@ -164,9 +167,9 @@ class Judge:
         for attempt in self._run.attempts:
             if attempt.process is not process or attempt.request.form == "spool":
                 continue
-            if attempt.is_over and attempt.over_ms <= now_ms - _SLACK_MS:
+            if attempt.is_over and attempt.over_ms <= now_ms - GONE_AFTER_MS:
                 # Records of a stream, or under a key, are delivered, also if their caller has left.
-                ends_ms = max(attempt.since_ms, attempt.body_ms) + attempt.request.timeout_ms + _SLACK_MS
+                ends_ms = max(attempt.began_ms()) + attempt.request.timeout_ms + _SLACK_MS
                 stays = attempt.request.has_key or attempt.request.form == "ndjson"
                 if not stays or now_ms > ends_ms:
                     continue
@@ -303,7 +306,7 @@ class Judge:
                 topic = tries[number][0][0].request.topic_of(record)
                 self._judge_stored(topic, value, of_record, stored.get(value, []), dead)
                 judge_copies(self._run, value, of_record)
-                self._judge_sending(value, of_record)
+                self._judge_sending(index, value, of_record)
         self._note_epochs()
         self._judge_order(tries)
         self._judge_order_of_spool(stored, tries)
@@ -347,7 +350,7 @@ class Judge:
             if value not in dead:  # for its time, perhaps
                 self._judge_time(attempt, outcome, found)
 
-    def _judge_sending(self, value: bytes, tries: Tries) -> None:
+    def _judge_sending(self, index: int, value: bytes, tries: Tries) -> None:
         """A record that was never sent was not written; and none is first sent after its deadline."""
         wire = self._brokers.wire
         by_life: dict[int, list[tuple[Attempt, Outcome]]] = defaultdict(list)
@@ -357,11 +360,7 @@ class Judge:
         appends = wire.appends.get(value, ())
         for number, mine in by_life.items():
             client = f"sidecar {number}"
-            until_ms = max(
-                max(attempt.since_ms, attempt.body_ms if attempt.request.form == "ndjson" else 0)
-                + attempt.request.timeout_ms
-                for attempt, _ in mine
-            )
+            until_ms = max(attempt.began_ms()[index] + attempt.request.timeout_ms for attempt, _ in mine)
             stored_ms = [append.sent_ms for append in appends if append.client == client]
             # What was appended for a caller who has left is delivered.
             is_cut = any(attempt.is_cut for attempt, _ in mine)
@@ -411,7 +410,8 @@ class Judge:
     def _judge_order(self, tries: dict[int, list[tuple[Attempt, list[Outcome]]]]) -> None:
         """Compares the offsets of acknowledged records with the order in which they were submitted.
 
-        Records without key and partition may go elsewhere, while the leader of theirs is lost.
+        Records without key and partition may go elsewhere, while the leader of theirs is lost. A record is
+        where it was first stored, if brokers forgot that and stored it again.
         """
         if not self._plan.is_idempotent and self._plan.kafka["max.in.flight.requests.per.connection"] != "1":
             return
@@ -428,7 +428,9 @@ class Judge:
                     if outcome.what == "acknowledged" and is_keyed and not self._is_excused(value_of(record)):
                         assert outcome.offset is not None
                         place = attempt.request.topic_of(record), outcome.partition
-                        acknowledged[value_of(record)] = place, outcome.offset
+                        acknowledged[value_of(record)] = place, self._first_offset(
+                            process, place, value_of(record), outcome.offset
+                        )
             for value in process.producer.submitted:
                 known = acknowledged.get(value)
                 if known is None:
@@ -441,6 +443,20 @@ class Judge:
                         f"{shown(value)} is at {offset} of {place}, behind {before[1]} at {before[0]}",
                     )
                 last[place] = offset, shown(value)
+
+    def _first_offset(self, process: Process, place: tuple[str, int], value: bytes, offset: int) -> int:
+        """Returns the offset of a record, or of its first copy, if brokers forgot that it was stored."""
+        client = process.producer.network.name
+        appends = [
+            append
+            for append in self._brokers.wire.appends.get(value, ())
+            if append.client == client and append.place == place
+        ]
+        if value in self._brokers.truncated or not any(
+            append.offset == offset and forgot(self._run, appends[0], append) for append in appends
+        ):
+            return offset
+        return appends[0].offset
 
     def _judge_order_of_spool(
         self,

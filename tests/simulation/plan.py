@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from client_core.testing.controller import TopicConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: How long callers send, and faults begin.
 BUSY_MS: Final = 4_000
@@ -63,6 +63,8 @@ FAULTS: Final[Mapping[str, tuple[int, int]]] = {
     "disk short": (6, 0),
     "requeue": (3, 0),
 }
+#: How many seeds have faults in a row that no others have, where they can: see _rows.
+_ROWS: Final = 0.1
 _OF_SPOOL: Final = frozenset(
     {"slow disk", "disk eio", "disk enospc", "disk short", "no dead letters", "requeue"}
 )
@@ -128,7 +130,7 @@ class RequestPlan(NamedTuple):
     has_key: bool
     #: The pauses before the parts of the body; one part and no pause: all at once.
     pauses_ms: Sequence[int]
-    #: When the caller cuts its connection; None: never.
+    #: When the caller cuts its connection, in each of its first `leaves_tries` tries; None: never.
     leaves_after_ms: int | None
     #: How often it is sent again at most, and how long after its failure.
     retries: int
@@ -138,6 +140,9 @@ class RequestPlan(NamedTuple):
     retry_sidecar: int = 0
     #: Whether it sets its times; otherwise it has the sidecar's.
     sets_times: bool = True
+    leaves_tries: int = 9
+    #: The pauses of its retries; empty: those of its first try.
+    retry_pauses_ms: Sequence[int] = ()
 
     def topic_of(self, record: RecordPlan) -> str:
         """Returns the topic of one of its records."""
@@ -286,17 +291,39 @@ def plan_of(seed: int) -> Plan:
         requests = _flood(random, topics[0], kafka)
     else:
         requests = _requests(random, topics, kafka, sidecars, kinds, has_spool=has_spool)
-    return Plan(
-        seed,
-        kafka,
-        settings,
-        has_spool,
-        sidecars,
-        random.choice((0, 0, 2, 10)),
-        topics,
-        requests,
-        _faults(random, kinds, has_spool=has_spool),
-    )
+    sync_ms = random.choice((0, 0, 2, 10))
+    faults = _faults(random, kinds, has_spool=has_spool)
+    # Drawn apart, so that seeds that others have looked at stay what they are.
+    more = Random(f"rows {seed}")
+    requests = [one if one.leaves_after_ms is None else _left_once(one, more) for one in requests]
+    faults = sorted([*faults, *_rows(more, kafka, requests, has_spool=has_spool)], key=lambda one: one.at_ms)
+    return Plan(seed, kafka, settings, has_spool, sidecars, sync_ms, topics, requests, faults)
+
+
+def _left_once(request: RequestPlan, random: Random) -> RequestPlan:
+    """Perhaps its caller comes again and stays, but sends slowly, while the first try is under way."""
+    if random.random() < 0.3:
+        return request
+    slow = (request.pauses_ms, [0, request.timeout_ms // 2])
+    return request._replace(leaves_tries=1, retry_pauses_ms=random.choice(slow))
+
+
+def _rows(
+    random: Random, kafka: Mapping[str, str], requests: Sequence[RequestPlan], *, has_spool: bool
+) -> Iterator[FaultPlan]:
+    """Yields faults that matter only one behind the other, and seldom come so by themselves."""
+    if random.random() < _ROWS:
+        # Batches are stored without an answer; when they come again, the right to write is missing once.
+        for_ms = int(kafka["request.timeout.ms"]) * 9 // 10
+        once = FaultPlan(random.randint(0, for_ms), "no right to write", 1, 2_000, "once")
+        at_ms = max(random.choice(requests).at_ms - 1, 0)  # most come several at a time
+        yield FaultPlan(at_ms, "answers vanish", 1, for_ms, when="a batch is stored", then=once)
+    if has_spool and random.random() < _ROWS:
+        # A file fails, none can begin, and the process dies: the next one finds what the file has.
+        at_ms = random.randint(0, BUSY_MS)
+        yield FaultPlan(at_ms, "no new files", 2, 1_500)
+        dies = FaultPlan(random.choice((5, 50, 200)), "sigkill", 2, random.randint(0, 200))
+        yield FaultPlan(at_ms, "disk short", 2, 0, when="no file can begin", then=dies)
 
 
 def _flood(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[RequestPlan]:

@@ -25,7 +25,7 @@ from service.spool.folder import SpoolFolder
 from tests.simulation.brokers import ReplicatedBrokers
 from tests.simulation.callers import Attempt, value_of
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.judge import Judge
+from tests.simulation.judge import GONE_AFTER_MS, Judge
 from tests.simulation.plan import BUSY_MS, FORGOTTEN_MS, QUIET_MS, config_of
 from tests.simulation.sidecar import Process
 from tests.simulation.world import SimulatedClock, SimulationError, World
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 _HEALED_MS: Final = BUSY_MS + 2_500
 _START_AGAIN_MS: Final = 200
 _SHORTEST_RETRY_MS: Final = 1
-#: When nothing of a caller may wait any more who has left.
-_GONE_AFTER_MS: Final = 60
 #: How often a spool may wait for spool_topic_wait_ms, one time after the other.
 _MOST_WAITS: Final = 1_000
 #: Of the states that a file system may leave after a power cut, how many are looked at.
@@ -230,7 +228,7 @@ class Run:
             self.world.failure = self.world.failure or error
             return
         if attempt.is_cut:
-            self.world.at(_GONE_AFTER_MS, partial(self.judge.look_at_waits, attempt.process))
+            self.world.at(GONE_AFTER_MS, partial(self.judge.look_at_waits, attempt.process))
         if any(outcome.what in ("no", "unknown") for outcome in attempt.outcomes()):
             self._perhaps_again(attempt.request, attempt.number + 1)
 
@@ -360,6 +358,8 @@ class Run:
             case "no right to write":
                 topic = self.random.choice(self.plan.topics).name
                 brokers.state.unwritable.add(topic)
+                if fault.operation == "once":
+                    brokers.writable_again = topic
                 ends(lambda: brokers.state.unwritable.discard(topic))
             case "too large":
                 topic_plan = self.random.choice(self.plan.topics)
@@ -395,6 +395,11 @@ class Run:
                 if disk is not None:
                     disk.no_dead_letters = True
                     ends(lambda: setattr(disk, "no_dead_letters", False))
+            case "no new files":
+                disk = self.disk
+                if disk is not None:
+                    disk.no_new_files = True
+                    ends(lambda: setattr(disk, "no_new_files", False))
             case "disk eio" | "disk enospc" | "disk short":
                 if self.disk is not None:
                     self.disk.fail_next(fault.kind.removeprefix("disk "), fault.operation)

@@ -121,7 +121,7 @@ class WriterActor:
 
 
 class DeliveryActor:
-    """The spool's delivery."""
+    """The spool's delivery, and its thread: which is in a turn while others run, if the disk is slow."""
 
     name = "spool delivery"
 
@@ -129,6 +129,15 @@ class DeliveryActor:
         self._world = world
         self._delivery = delivery
         self._until_ms = 0
+        self._turns = 0
+        delivery._thread = self  # type: ignore[assignment]
+
+    def is_alive(self) -> bool:
+        """Returns whether it is in a turn: then whoever closes it finds that the disk does not answer."""
+        return self._turns > 0
+
+    def join(self, timeout_s: float) -> None:
+        """Returns at once: what waits for the disk goes on behind whoever calls this."""
 
     def due_ms(self, now_ms: int) -> int | None:
         if self._delivery._closed:
@@ -136,6 +145,13 @@ class DeliveryActor:
         return now_ms if self._delivery._called else self._until_ms
 
     def run(self) -> None:
+        self._turns += 1
+        try:
+            self._run_turn()
+        finally:
+            self._turns -= 1
+
+    def _run_turn(self) -> None:
         delivery, now_ms = self._delivery, self._world.now_ms
         delivery._called = False
         failed_in_ways = max((_ways_to_fail(result) for _, result in delivery._answered), default=0)
@@ -195,6 +211,8 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
         self.submitted: list[bytes] = []
         #: Whether each was written, as often as it failed.
         self.failures: dict[bytes, list[Written]] = {}
+        #: When records that had been in a batch last ended.
+        self.batched_until_ms = 0
         self.network = SimulatedNetwork(world, brokers, random, name)
         brokers.networks.append(self.network)
         metadata = ProducerMetadata(metadata_config(config, spreads_refreshes=True), random, clock, events)
@@ -234,6 +252,8 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
             for value, outcome in zip(values, result.outcomes, strict=True):
                 if isinstance(outcome, RecordFailure):
                     self.failures.setdefault(value, []).append(outcome.written)
+                if not isinstance(outcome, RecordFailure) or outcome.phase is Phase.DELIVERY:
+                    self.batched_until_ms = self._world.now_ms
             done(result)
 
         kind, _, number = self.network.name.partition(" ")
@@ -448,8 +468,10 @@ class Process:
 
     @property
     def has_batches(self) -> bool:
-        """Returns whether a batch of the producer is open, waits, or is under way."""
-        return self.producer._accumulator.has_incomplete or self.producer.network.has_requests
+        """Returns whether a batch of the producer is open, waits, is under way, or has ended just now."""
+        if self.producer._accumulator.has_incomplete or self.producer.network.has_requests:
+            return True
+        return self.producer.batched_until_ms == self.world.now_ms
 
     @property
     def waits(self) -> int:
