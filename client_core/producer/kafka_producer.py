@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic
 
 from client_core import forks
 from client_core.clock import FOREVER_MS, SystemClock
-from client_core.errors import (
-    ApiError,
-    IllegalArgumentError,
-    IllegalStateError,
-    ProducerClosedError,
-)
+from client_core.errors import ApiError, IllegalArgumentError, IllegalStateError, ProducerClosedError
 from client_core.events import NO_EVENTS
 from client_core.producer.accumulator.backlog import count_backlog
 from client_core.producer.requests.blocking_calls import BlockingCalls
@@ -108,8 +103,7 @@ class KafkaProducer(Generic[K, V]):
         unknown names only are a ConfigError, as in Java.
 
         `spreads_refreshes`: after a refresh that an event caused, metadata expires after a random part of
-        metadata.max.age.ms. So many processes do not refresh together, again and again, after a restart of
-        brokers. Java's producer has no such mode.
+        metadata.max.age.ms, so that many processes do not refresh together for good. Not in Java.
 
         A serializer makes bytes of a key or a value, on the caller's thread; it is never given None.
         Each record goes through the `interceptors` first: see ProducerInterceptor.
