@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SUITES: Final = ("near", "room", "unit", "kafka", "chaos")
 #: After so long a suite that has not ended is killed: found, and by a timeout.
-_MOST_S: Final = {"near": 900, "room": 1_800, "unit": 3_600, "kafka": 3_600, "chaos": 1_800}
+_MOST_S: Final = {"near": 300, "room": 900, "unit": 3_600, "kafka": 3_600, "chaos": 1_800}
 _NO_BROKERS: Final = "not kafka and not spark and not tools"
 #: The pipeline's tests are on Spark; those of brokers are not.
 _OF_PIPELINE: Final = "not kafka and not tools"
