@@ -253,7 +253,7 @@ class Attempt:
             return []
         if self.request.form != "ndjson" or self.status != 200:
             return [self.answered_ms] * len(self.request.records)
-        return self._lines_ms
+        return self._lines_ms[:-1]  # the last one is the summary
 
     def outcomes(self) -> list[Outcome]:
         """Returns what the caller knows of each record."""

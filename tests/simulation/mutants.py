@@ -44,6 +44,8 @@ _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
     "spool-close-leaves-the-queue": "the writer's actor writes the queue",
     "wakeups-dropped": "the second of the two is out of sight; the first is played alone",
     "spool-writer-leaves-a-file-open": "descriptors are not counted",
+    "unresolved-sequences-not-waited-for": "what comes too early is refused, and numbered again",
+    "new-partition-overtaken": "one turn learns of a partition and looks at what waits for it",
     "memory-kept-for-a-missing-partition": "no topic loses partitions between a wait for memory and its end",
     "memory-and-places-kept": "the second of the two is out of sight, and the first",
     "spool-delivery-forgets-the-last-on-the-disk": "no read ends just before the last record of all",

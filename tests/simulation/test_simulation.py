@@ -113,6 +113,18 @@ def test_a_part_of_a_batch_that_a_lost_leader_has_stored_may_be_written() -> Non
     ]
 
 
+def test_the_time_of_a_streams_record_begins_with_its_line() -> None:
+    """Seeds 2734, 4090 and 9897: a body whose parts come late is no late answer."""
+    records = [RecordPlan(f"r0.{index}", None, 0, 20) for index in range(2)]
+    stream = _request(0, 20, records, form="ndjson", pauses_ms=[0, 400], timeout_ms=300, max_block_ms=300)
+    kept: list[Run] = []
+    run(_plan([stream], []), keep=kept)
+    attempt = kept[0].attempts[0]
+    began_ms, ended_ms = attempt.began_ms(), attempt.ended_ms()
+    assert [at_ms - attempt.since_ms >= 400 for at_ms in began_ms] == [False, True]
+    assert [0 < end - begin < 300 for begin, end in zip(began_ms, ended_ms, strict=True)] == [True, True]
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 
