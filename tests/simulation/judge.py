@@ -428,8 +428,9 @@ class Judge:
                     if outcome.what == "acknowledged" and is_keyed and not self._is_excused(value_of(record)):
                         assert outcome.offset is not None
                         place = attempt.request.topic_of(record), outcome.partition
-                        acknowledged[value_of(record)] = place, self._first_offset(
-                            process, place, value_of(record), outcome.offset
+                        acknowledged[value_of(record)] = (
+                            place,
+                            self._first_offset(process, place, value_of(record), outcome.offset),
                         )
             for value in process.producer.submitted:
                 known = acknowledged.get(value)
