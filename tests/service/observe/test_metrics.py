@@ -252,6 +252,21 @@ def test_the_counters_of_a_broker_that_comes_back_go_on() -> None:
     assert not metrics.has_left(2)
 
 
+def test_the_counters_of_a_broker_whose_series_ended_begin_anew_when_it_comes_back() -> None:
+    clock = Ticking()
+    metrics = ClientMetrics(monotonic_s=clock)
+    asked = e.RequestCompleted("Metadata", 2, 1, 10, 30)
+    for event in (e.NodeReady(2), asked, e.BrokersChanged((), (2,), ())):
+        metrics.emit(event)
+    clock.now_s += KEPT_AFTER_LEAVING_S
+    assert of_broker(metrics, "network_sent_bytes_total", "2") is None
+    for event in (e.BrokersChanged((2,), (), ()), e.NodeReady(2), asked):
+        metrics.emit(event)
+    assert of_broker(metrics, "broker_connections_total", "2") == 1
+    assert of_broker(metrics, "network_sent_bytes_total", "2") == 10
+    assert of_broker(metrics, "network_received_bytes_total", "2") == 30
+
+
 def test_of_brokers_that_left_the_last_are_remembered() -> None:
     metrics = ClientMetrics()
     last = MOST_DEPARTED + MOST_KEPT + 2
