@@ -141,6 +141,12 @@ async def test_pipelined_requests_are_answered_in_order_however_many_come_at_onc
 
 
 @on_each_loop
+async def test_a_body_that_is_no_http_is_refused_behind_all_answers_of_its_pipeline() -> None:
+    said = await Echo(is_held=True).ask_held(GET * 3 + CHUNKED + b"\r\nno size\r\n")
+    assert statuses(said) == [200, 200, 200, 400]
+
+
+@on_each_loop
 async def test_a_longer_pipeline_is_answered_to_its_limit_and_then_ended() -> None:
     echo = Echo()
     said = await ask(echo, GET * (MAX_PIPELINED * 3))
