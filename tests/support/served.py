@@ -82,7 +82,7 @@ def ended(connections: Connections) -> Counter[str]:
             sample.labels["reason"]: int(sample.value)
             for family in connections.collect()
             for sample in family.samples
-            if sample.name == "pilotfish_http_connections_ended_total" and sample.value
+            if sample.name == "pilotfish_http_connections_ended_total"
         }
     )
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from service.base.settings import InternalLimits, Settings
 from service.listener.access_log import AccessLogged
 from service.listener.api_server import ApiServer, connections_that_fit
-from service.listener.connections import Connections, Limits
+from service.listener.connections import REASONS, Connections, Limits
 from service.listener.listeners import Listener
 from service.wire.asgi import Receive, Scope, Send, respond
 from tests.support.coroutine_tests import until
 from tests.support.http_app import NativeApp
-from tests.support.served import Caller, Served, limits, on_each_loop
+from tests.support.served import Caller, Served, ended, limits, on_each_loop
 
 if TYPE_CHECKING:
     import pytest
@@ -112,6 +112,11 @@ def values(connections: Connections) -> dict[str, float]:
     assert all(family.documentation for family in families)
     samples = [sample for family in families for sample in family.samples]
     return {s.labels.get("reason", s.name): s.value for s in samples if not s.name.endswith("_created")}
+
+
+def test_why_connections_end_is_counted_from_the_start() -> None:
+    """Or the first of a kind would not show in a rate."""
+    assert dict(ended(Connections(limits()))) == dict.fromkeys(REASONS, 0)
 
 
 def test_there_is_room_for_as_many_as_the_limit_says_and_a_waiting_listener_is_called_once() -> None:

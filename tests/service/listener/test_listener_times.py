@@ -224,7 +224,7 @@ async def test_a_connection_ends_when_its_caller_was_too_slow_and_not_before() -
                 "closed": (ended_at_s, None),
                 "cut": (ended_at_s, ended_at_s),
             }[how], does
-            assert ended(connected.connections) == ({counted: 1} if counted else {}), does
+            assert +ended(connected.connections) == ({counted: 1} if counted else {}), does
 
 
 async def test_bytes_that_came_while_the_process_was_stopped_are_read_before_any_caller_counts_as_slow() -> (
@@ -246,7 +246,7 @@ async def test_a_closing_transport_that_sends_nothing_more_is_cut_off_but_did_no
         connected.wire.close()
         connected.loop.go_to(100.0)
         assert connected.wire.aborted_at_s == 40.0
-        assert ended(connected.connections) == {}
+        assert +ended(connected.connections) == {}
 
 
 async def test_a_caller_over_tls_has_a_moment_for_its_goodbye() -> None:
