@@ -18,6 +18,8 @@ from service.observe.metrics import (
     MOST_DEPARTED,
     MOST_KEPT,
     OTHER_TOPICS,
+    USUAL_CAUSES,
+    USUAL_ERRORS,
     ClientMetrics,
 )
 from service.process.admin import make_registry
@@ -119,7 +121,10 @@ def test_series_that_alerts_look_at_begin_at_zero(web: NativeApp) -> None:
     assert requests(web, "POST", "/v1/topics/{topic}/records", "503") == 0
     for cause in ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "LEADER_NOT_AVAILABLE"):
         assert value(web, "record_errors_total", error="REQUEST_TIMED_OUT", cause=cause) == 0
-    assert value(web, "record_retries_total", error="NOT_ENOUGH_REPLICAS") == 0
+    for error in USUAL_ERRORS:
+        assert value(web, "record_errors_total", error=error.name, cause=error.name) == 0, error
+    for cause in USUAL_CAUSES:
+        assert value(web, "record_retries_total", error=cause.name) == 0, cause
     assert value(web, "buffer_exhausted_total") == 0
     assert value(web, "produce_duration_seconds_count", outcome="error") == 0
 
