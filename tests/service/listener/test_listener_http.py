@@ -455,6 +455,7 @@ async def refused(*written: bytes) -> int:
     assert b"connection: close" in head
     problem = json.loads(body)
     assert problem["written"] == "no"
+    assert problem["detail"]
     status: int = problem["status"]
     return status
 
