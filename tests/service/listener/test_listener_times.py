@@ -395,6 +395,7 @@ async def test_behind_a_pipeline_that_is_too_long_nothing_is_read() -> None:
     with Connected() as connected:
         connected.send(GET * (MAX_PIPELINED + 2))
         connected.send(GET)
+        assert len(connected.protocol.pipeline) == MAX_PIPELINED
         for _ in range(MAX_PIPELINED + 1):
             connected.answer()
         said = connected.wire.said
