@@ -453,11 +453,13 @@ class Judge:
             for append in self._brokers.wire.appends.get(value, ())
             if append.client == client and append.place == place
         ]
-        if value in self._brokers.truncated or not any(
-            append.offset == offset and forgot(self._run, appends[0], append) for append in appends
-        ):
-            return offset
-        return appends[0].offset
+        is_forgotten = any(
+            append.offset == offset
+            and append.write == appends[0].write
+            and forgot(self._run, appends[0], append)
+            for append in appends
+        )
+        return appends[0].offset if is_forgotten and value not in self._brokers.truncated else offset
 
     def _judge_order_of_spool(
         self,
