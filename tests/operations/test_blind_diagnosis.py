@@ -111,8 +111,8 @@ def test_the_table_of_the_page_is_that_of_the_faults() -> None:
     assert {(case.alert, case.is_late, case.panel) for case in errors} == {
         ("ProduceErrors", True, "Records given up and sent again")
     }, "the sentences above the table"
-    above = page[page.index("Kafka's errors of records fire") : page.index("| fault |")]
-    shown, not_shown = (re.findall(r"`([A-Z_]+)`", part) for part in above.split("It has nothing of"))
+    above = page[page.index("## Which fault shows where") : page.index("| fault |")]
+    shown, not_shown = (re.findall(r"`([A-Z_]+)`", part) for part in re.split(r"It\s+has\s+nothing", above))
     assert shown == [case.name for case in errors if case.status == case.name]
     assert not_shown == [case.name for case in errors if not case.status]
     assert len(shown) + len(not_shown) == len(errors)
