@@ -10,7 +10,7 @@
     wait before try n = max(Retry-After, 100 ms * 2^(n-1), at most 5 s, times 0.8 to 1.2)
 
 Retries end after a time budget. `now_ms` and `sleep_ms` are passed in. One object per request and thread.
-Source: docs/http.md, "Once, however often it is sent" and "Errors".
+Source: docs/http.md, "Idempotency keys" and "Errors".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cost of a scrape, and its thread: lines and calls are counted, the seconds are in docs/metrics.md.
+"""The cost of a scrape, and its thread: lines and calls are counted.
 
 It has a hundred brokers, every api, a hundred topics by name and every route, as the largest clusters would.
 """
