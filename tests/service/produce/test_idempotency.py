@@ -310,6 +310,28 @@ def test_a_repeated_request_waits_no_longer_than_its_own_time(web: NativeApp) ->
     assert is_replay(again)
 
 
+def test_the_time_of_a_repeated_request_begins_with_its_head(web: NativeApp) -> None:
+    web.producer.holds_records = True
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        yield ONE[:10]
+        web.producer.clock.advance(4)
+        yield ONE[10:]
+
+    async def scenario() -> httpx.Response:
+        async with web.client() as client:
+            asked = asyncio.create_task(ask(client))
+            await until(lambda: web.producer.waiting)
+            path = f"{PATH}?timeout_ms=10"
+            late: httpx.Response = await client.post(path, content=slow_body(), headers=headers_of("k1"))
+            web.producer.acknowledge(web.producer.waiting[0])
+            await asked
+            return late
+
+    late, waited_ms = timed(scenario())
+    assert (late.status_code, waited_ms) == (504, 6)
+
+
 async def test_the_disconnects_of_two_waiting_callers_are_independent(web: NativeApp) -> None:
     web.producer.holds_records = True
     headers = {"content-type": "application/json", "idempotency-key": "k1"}
