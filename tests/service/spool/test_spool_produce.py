@@ -311,6 +311,25 @@ def test_under_a_key_the_records_are_kept_though_the_caller_stopped_waiting(web:
     assert spool_of(web).entries == 3
 
 
+def test_the_time_of_a_request_that_comes_again_begins_with_its_head(web: NativeApp) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        web.producer.clock.advance(20)
+        yield THREE
+
+    async def answered() -> httpx.Response:
+        async with web.client() as client:
+            headers, path = {**JSON, "idempotency-key": "k"}, f"{PATH}&timeout_ms=30"
+            first = asyncio.create_task(client.post(PATH, content=THREE, headers=headers))
+            await until(lambda: web.app.sidecar.admission.requests)
+            late: httpx.Response = await client.post(path, content=slow(), headers=headers)
+            spool_of(web).writer.turn()
+            await first
+            return late
+
+    answer, waited_ms = timed(answered())
+    assert (answer.status_code, waited_ms) == (504, 10)
+
+
 # -- status and metrics --------------------------------------------------------------------------------------
 
 
