@@ -210,6 +210,17 @@ def test_a_held_lock_of_the_folder_keeps_no_sidecar_from_starting(path: str) -> 
         os.close(folder)
 
 
+def test_a_file_system_without_locks_keeps_no_sidecar_from_starting(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", no_locks)
+        bind_unix_socket(path, 0o600, 16).close()
+
+
 def test_the_folder_is_locked_until_the_socket_listens(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     other, naps = os.open(".", os.O_RDONLY), []
     chmod = os.chmod
