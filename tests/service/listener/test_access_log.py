@@ -1,4 +1,4 @@
-"""The line of a request: its time, its status where the application fails or its caller leaves, at once or not."""
+"""The line of a request: its time, and its status where the application fails or its caller leaves."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ def test_series_that_alerts_look_at_begin_at_zero(web: NativeApp) -> None:
         assert value(web, "record_errors_total", error="REQUEST_TIMED_OUT", cause=cause) == 0
     for error in USUAL_ERRORS:
         assert value(web, "record_errors_total", error=error.name, cause=error.name) == 0, error
-    for cause in USUAL_CAUSES:
-        assert value(web, "record_retries_total", error=cause.name) == 0, cause
+    for error in USUAL_CAUSES:
+        assert value(web, "record_retries_total", error=error.name) == 0, error
     assert value(web, "buffer_exhausted_total") == 0
     assert value(web, "produce_duration_seconds_count", outcome="error") == 0
 
