@@ -29,13 +29,15 @@ SCOPE = {
 
 
 class Lines(logging.Handler):
-    """Keeps the fields of each line."""
+    """Keeps the text and the fields of each line."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
+        self.texts: list[str] = []
         self.fields: list[dict[str, Any]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
         self.fields.append(getattr(record, FIELDS))
 
 
@@ -103,6 +105,7 @@ def test_what_is_answered_at_once_has_its_line_at_once(lines: Lines, is_ready: b
 
     logged = AccessLogged(ok, clock(5.0, 5.001)).at_once(ready)
     peer = Peer("http", ("10.0.0.7", 4711), False)
-    assert logged(b"/v1/topics/a?key=x", [], peer, lambda code, head, body: True) is is_ready
+    assert logged(b"/v1/topics/a?x=1", [], peer, lambda code, head, body: True) is is_ready
     expected = {"method": "GET", "path": "/v1/topics/a", "status": 304, "duration_ms": 1.0}
     assert lines.fields == ([expected] if is_ready else [])
+    assert lines.texts == (['10.0.0.7:4711 - "GET /v1/topics/a?x=1 HTTP/1.1" 304'] if is_ready else [])
