@@ -319,7 +319,7 @@ class DrainRate:
             return 1
         if not bytes_per_s:
             return _LONGEST_S
-        return min(max(math.ceil(too_many_bytes / bytes_per_s), 1), _LONGEST_S)
+        return min(math.ceil(too_many_bytes / bytes_per_s), _LONGEST_S)
 
     def _turn(self, now_ms: int) -> None:
         second = now_ms // 1000
