@@ -112,6 +112,14 @@ def test_bytes_are_shared_by_what_the_client_can_buffer() -> None:
     assert len(fill(lambda: admission.acquire(10, MODEST))) == 2
 
 
+def test_a_lower_limit_lowers_what_is_shared() -> None:
+    admission = admission_control(max_bytes=1_000, shared_bytes=100)
+    admission.limit(1_000, 40)
+    assert len(fill(lambda: admission.acquire(10, GREEDY))) == 2
+    admission.limit(1_000, 1_000)
+    assert len(fill(lambda: admission.acquire(10, GREEDY))) == 3
+
+
 def test_a_body_larger_than_a_share_fits_while_its_caller_holds_nothing() -> None:
     admission = admission_control(max_bytes=1_000, shared_bytes=100)
     first = admission.acquire(800, GREEDY)

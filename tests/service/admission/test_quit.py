@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from client_core.testing import FakeCluster
 from service.__main__ import main
 from service.base.watched_file import FileFaultError
+from service.process.admin import make_registry
 from tests.support.file_looks import FileLooks
 from tests.support.http_app import NativeApp
 from tests.support.running_server import RunningServer
@@ -66,6 +67,8 @@ def test_with_the_token_it_asks_for_the_end(web: NativeApp) -> None:
     answer = web.post(QUIT, headers=showing(TOKEN))
     assert (answer.status_code, answer.json()) == (200, {"shutting_down": True})
     assert is_asked_to_end(web)
+    counted = {"method": "POST", "route": QUIT, "code": "200"}
+    assert make_registry(web.app).get_sample_value("pilotfish_http_requests_total", counted) == 1
 
 
 def test_twice_is_once(web: NativeApp) -> None:
