@@ -35,6 +35,8 @@ from pipeline.java import Java, first_fitting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pyspark.sql import DataFrame
+
 #: Spark 4.0 is tested on 17 and 21 (its documentation, "Downloading"). From 23 on Hadoop's login fails,
 #: because Subject.getSubject needs a security manager (JEP 486).
 _JAVA_VERSIONS: Final = range(17, 22)
@@ -46,8 +48,14 @@ _EXTENSIONS_KEY: Final = "spark.sql.extensions"
 _JAVA_OPTIONS_KEY: Final = "spark.driver.extraJavaOptions"
 #: Java's second compiler, C2, pays off only after minutes: a million events took 210 CPU seconds with it and
 #: 173 without, twenty thousand 69 and 45 (Java 17, two cores). Without C2, the code cache would be 48 MB,
-#: which Spark fills.
-_SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+#: which Spark fills. Half of G1's collections are of Spark's buffers, which are "humongous" to it; and Spark
+#: loads classes for 200 MB, with a collection at each of eight steps from 21 MB on.
+_SHORT_RUN: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+)
+#: Input up to this size is read faster than the code for it is compiled, which takes a third of a small run.
+_LITTLE_BYTES: Final = 8 * 2**20
+_INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 #: Settings that the tables depend on or every run profits from: session settings, allowed everywhere.
 SESSION_SETTINGS: Final[Mapping[str, str]] = {
@@ -112,6 +120,25 @@ def spark_session(
     java_options = _java_options(settings, is_short=is_short)
     with _environment(JAVA_HOME=str(find_java().home), PYSPARK_PYTHON=sys.executable):
         return _started({"spark.app.name": app_name, **own, **delta, **session_settings, **java_options})
+
+
+@contextlib.contextmanager
+def evaluation_for(rows: DataFrame) -> Iterator[None]:
+    """Lets Spark interpret the plans of actions meanwhile, instead of compiling code for them, if what these
+    rows are made of is small. The result is the same.
+    """
+    leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
+    size_bytes = sum(leaves.apply(at).stats().sizeInBytes() for at in range(leaves.size()))
+    wanted = _INTERPRETED if size_bytes <= _LITTLE_BYTES else {}
+    settings = rows.sparkSession.conf
+    before = {name: settings.get(name) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            settings.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            settings.set(name, value)
 
 
 def is_running() -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pipeline.java import JavaMissingError
-from pipeline.session import find_java, has_delta, spark_session
+from pipeline.session import evaluation_for, find_java, has_delta, spark_session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +68,16 @@ def test_workers_run_the_python_that_runs_the_driver(spark: SparkSession) -> Non
 def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
     assert spark_session("another", master="local[7]", shuffle_partitions=99) is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+@pytest.mark.parametrize(("rows", "is_compiled"), [(10, "false"), (10_000_000, "true")])
+def test_little_input_is_interpreted_and_the_settings_are_afterwards_what_they_were(
+    spark: SparkSession, rows: int, is_compiled: str
+) -> None:
+    with evaluation_for(spark.range(rows).groupBy("id").count()):
+        assert spark.conf.get("spark.sql.codegen.wholeStage") == is_compiled
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
+    assert spark.conf.get("spark.sql.codegen.factoryMode") == "FALLBACK"
 
 
 def test_delta_is_set_up_by_its_jar_alone(spark: SparkSession, tmp_path: Path) -> None:
