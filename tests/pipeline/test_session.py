@@ -31,7 +31,7 @@ def refused(**options):
         return str(error)
 
 seen = {"elsewhere": refused(master="sc://127.0.0.1:1"), "no such master": refused(master="moon")}
-options = {"spark.driver.extraJavaOptions": "-Dours=1"}
+options = {"spark.driver.extraJavaOptions": "-Dours=1 -XX:+UseParallelGC"}
 spark = spark_session(master="local[1]", is_short=True, settings=options)
 seen["delta"] = has_delta(spark)
 seen["too late for delta"] = refused(jars=[Path("delta-spark_2.13-4.0.0.jar")])
@@ -114,7 +114,7 @@ def test_a_session_without_jars_has_no_delta_and_says_so_when_it_is_asked_for(
 ) -> None:
     seen, _ = alone
     assert (seen["rows"], seen["delta"], seen["our option"]) == (3, False, "1")
-    assert seen["compiled once"], "is_short"
+    assert seen["compiled once"], "is_short; Java would not start with two collectors"
     assert seen["too late for delta"].startswith("The Spark session that is active was started without Delta")
 
 
