@@ -70,14 +70,16 @@ def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
-@pytest.mark.parametrize(("rows", "is_compiled"), [(10, "false"), (10_000_000, "true")])
+@pytest.mark.parametrize(("rows", "is_interpreted"), [(10, True), (10_000_000, False)])
 def test_little_input_is_interpreted_and_the_settings_are_afterwards_what_they_were(
-    spark: SparkSession, rows: int, is_compiled: str
+    spark: SparkSession, rows: int, is_interpreted: bool
 ) -> None:
+    names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    before = [spark.conf.get(name) for name in names]
     with evaluation_for(spark.range(rows).groupBy("id").count()):
-        assert spark.conf.get("spark.sql.codegen.wholeStage") == is_compiled
-    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
-    assert spark.conf.get("spark.sql.codegen.factoryMode") == "FALLBACK"
+        inside = [spark.conf.get(name) for name in names]
+    assert inside == (["false", "NO_CODEGEN"] if is_interpreted else before)
+    assert [spark.conf.get(name) for name in names] == before
 
 
 def test_delta_is_set_up_by_its_jar_alone(spark: SparkSession, tmp_path: Path) -> None:
