@@ -58,7 +58,7 @@ _NAMES_A_GC: Final = re.compile(r"-XX:\+Use\w*GC\b")
 _JAVA_ENVIRONMENT: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 #: Input up to this size is read faster than code for it is compiled, which took a third of a run over 2,000
 #: events.
-_LITTLE_BYTES: Final = 8 * 2**20
+_LITTLE_BYTES: Final = 2 * 2**20
 _INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 #: Settings that the tables depend on or every run profits from: session settings, allowed everywhere.
