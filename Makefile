@@ -192,7 +192,7 @@ lives: setup  ## forks, exits, interrupts and garbage on each Python that this m
 bench: bench-venv java kafka-jars  ## the figures of README and docs, measured here
 	.cache/bench-venv/bin/python -m benchmarks
 
-bench-pipeline: setup java  ## what the data pipeline costs from 100,000 to ten million events: half an hour
+bench-pipeline: setup java  ## what the data pipeline costs from 2,000 to ten million events: half an hour
 	$(BIN)/python -m benchmarks.pipeline
 
 profile: bench-venv java kafka-jars  ## where a look-up and a produce spend their time

@@ -29,6 +29,7 @@ from pipeline import bronze
 from pipeline.errors import PipelineError, first_line
 from pipeline.gold import GOLD
 from pipeline.refresh import Refresh
+from pipeline.session import evaluation_for
 from pipeline.silver import SILVER
 from pipeline.stores.folders import Folders
 from pipeline.stores.store import BatchId
@@ -217,7 +218,8 @@ class Job:
         # Parsed once for both bronze tables, the counts, and all of silver.
         parsed = bronze.parse(raw).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            counts = _counts(parsed)
+            with evaluation_for(raw):
+                counts = _counts(parsed)
             events = bronze.events(parsed)
             self._store.append(BRONZE_EVENTS, events, batch)
             self._at(BRONZE_EVENTS)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
 from pipeline import closing
@@ -35,13 +35,13 @@ from pipeline.gold import GOLD
 from pipeline.silver import SILVER
 from pipeline.stores.folders import FAILED, MARK, Folders
 from pipeline.stores.store import CLOSED_LAYOUT
-from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS
+from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_DATA_QUALITY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from pipeline.gold.read import GoldTable
     from pipeline.progress import Progress
@@ -85,6 +85,7 @@ class Refresh:
         silver: Sequence[SilverTable] = SILVER,
         gold: Mapping[str, GoldTable] = GOLD,
     ) -> None:
+        self._spark = spark
         self._store = store
         self._silver = silver
         self._gold = gold
@@ -99,6 +100,8 @@ class Refresh:
         self._closed = Closed.of(self._folders.read_json(self._closed_mark))
         self.progress = progress
         self._at = at
+        #: The tables as read last, until they change: reading one costs Spark a job for its columns.
+        self._frames: dict[str, DataFrame] = {}
         #: The number of rows of each replaced table.
         self._rows: dict[str, int] = {}
         #: The tables that could not be made, and why.
@@ -112,6 +115,7 @@ class Refresh:
 
     def begins(self) -> None:
         """Deletes the mark, because bronze is about to change."""
+        self._frames.clear()
         self._folders.delete_json(self._mark)
 
     def begins_anew(self) -> None:
@@ -162,6 +166,7 @@ class Refresh:
             self.progress.doing(table.name)
             sources[table.name] = table.of(sources[table.source])
             try:
+                self._frames.pop(table.name, None)
                 self._store.merge(table, sources[table.name])
             except _FAILURES as e:
                 self._note(table.name, first_line(e))
@@ -207,6 +212,7 @@ class Refresh:
             if self._store.has(table):
                 self._replace(table, kept(self._read, f.lit(closed.since)), "")
         self._closed = closed
+        self._frames.clear()
         for name in self._gold:
             if is_closed := self._closed_rows(name):
                 self.progress.doing(f"closing {name}")
@@ -262,7 +268,19 @@ class Refresh:
     def _read(self, name: str) -> DataFrame:
         if name in self.failed:
             raise SourceNotMadeError(_needs(name))
-        return self._store.read(name, self._closed_rows(name))
+        if name not in self._frames:
+            rows = self._store.read(name, self._closed_rows(name))
+            self._frames[name] = self._held(rows) if name == GOLD_DATA_QUALITY else rows
+        return self._frames[name]
+
+    def _held(self, rows: DataFrame) -> DataFrame:
+        """Returns the rows, held in the driver's memory: Spark's optimizer then knows which boots are left
+        out, in most fleets none, and removes the joins with them from the plans of all other tables.
+        """
+        rows_of_java = rows._jdf.collectAsList()
+        return DataFrame(
+            self._spark._jsparkSession.createDataFrame(rows_of_java, rows._jdf.schema()), self._spark
+        )
 
     def _is_mergeable(self, table: SilverTable) -> bool:
         has = self._store.has(table.name)
@@ -270,6 +288,7 @@ class Refresh:
 
     def _replace(self, name: str, rows: DataFrame, closed: str) -> None:
         self.progress.doing(name)
+        self._frames.pop(name, None)
         observation = Observation()
         self._store.replace(name, rows.observe(observation, f.count(f.lit(1)).alias("rows")), closed)
         if closed:

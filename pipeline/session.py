@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,6 +36,8 @@ from pipeline.java import Java, first_fitting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pyspark.sql import DataFrame
+
 #: Spark 4.0 is tested on 17 and 21 (its documentation, "Downloading"). From 23 on Hadoop's login fails,
 #: because Subject.getSubject needs a security manager (JEP 486).
 _JAVA_VERSIONS: Final = range(17, 22)
@@ -46,8 +49,17 @@ _EXTENSIONS_KEY: Final = "spark.sql.extensions"
 _JAVA_OPTIONS_KEY: Final = "spark.driver.extraJavaOptions"
 #: Java's second compiler, C2, pays off only after minutes: a million events took 210 CPU seconds with it and
 #: 173 without, twenty thousand 69 and 45 (Java 17, two cores). Without C2, the code cache would be 48 MB,
-#: which Spark fills.
-_SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+#: which Spark fills. Spark's classes need 200 MB, and Java would collect at each of eight steps up to that.
+_SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
+#: Spark's buffers are "humongous" to G1: every second collection is for one of them.
+_SERIAL_GC: Final = "-XX:+UseSerialGC"
+#: Java does not start with two of them.
+_NAMES_A_GC: Final = re.compile(r"-XX:\+Use\w*GC\b")
+_JAVA_ENVIRONMENT: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+#: Input up to this size is read faster than code for it is compiled, which took a third of a run over 2,000
+#: events.
+_LITTLE_BYTES: Final = 2 * 2**20
+_INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 #: Settings that the tables depend on or every run profits from: session settings, allowed everywhere.
 SESSION_SETTINGS: Final[Mapping[str, str]] = {
@@ -114,6 +126,25 @@ def spark_session(
         return _started({"spark.app.name": app_name, **own, **delta, **session_settings, **java_options})
 
 
+@contextlib.contextmanager
+def evaluation_for(rows: DataFrame) -> Iterator[None]:
+    """Lets Spark interpret the plans of actions meanwhile, instead of compiling code for them, if what these
+    rows are made of is small. The result is the same.
+    """
+    leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
+    size_bytes = sum(leaves.apply(at).stats().sizeInBytes() for at in range(leaves.size()))
+    wanted = _INTERPRETED if size_bytes <= _LITTLE_BYTES else {}
+    settings = rows.sparkSession.conf
+    before = {name: settings.get(name) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            settings.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            settings.set(name, was or "")
+
+
 def is_running() -> bool:
     """Returns whether spark_session would use an active session; its user must leave it running."""
     return _active() is not None
@@ -178,7 +209,14 @@ def _own_process_settings(
 def _java_options(settings: Mapping[str, str] | None, *, is_short: bool) -> dict[str, str]:
     """Returns the Java options for our log settings and the compiler; given options come last and win."""
     given = (settings or {}).get(_JAVA_OPTIONS_KEY, "")
-    options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", _SHORT_RUN if is_short else "", given]
+    options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"]
+    if is_short:
+        options.append(_SHORT_RUN)
+        if not any(
+            map(_NAMES_A_GC.search, (given, *(os.environ.get(name, "") for name in _JAVA_ENVIRONMENT)))
+        ):
+            options.append(_SERIAL_GC)
+    options.append(given)
     return {_JAVA_OPTIONS_KEY: " ".join(filter(None, options))}
 
 

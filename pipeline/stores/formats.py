@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
+from pipeline.session import evaluation_for
 from pipeline.stores.folders import MARK, Folders, mark_of, no_tables, refuse_if_foreign
 from pipeline.stores.store import DELTA, PARQUET, BatchId, StoreError
 
@@ -91,13 +92,9 @@ class DeltaStore:
             self.replace(table, self._spark.createDataFrame([], schema))
 
     def append(self, table: str, rows: DataFrame, batch: BatchId) -> None:
-        (
-            rows.write.format("delta")
-            .mode("append")
-            .option("txnAppId", batch.query)
-            .option("txnVersion", batch.number)
-            .save(self._folder(table))
-        )
+        writer = rows.write.format("delta").mode("append")
+        with evaluation_for(rows):
+            writer.options(txnAppId=batch.query, txnVersion=batch.number).save(self._folder(table))
 
     def merge(self, table: SilverTable, rows: DataFrame) -> None:
         news = table.merge(rows)
@@ -123,7 +120,8 @@ class DeltaStore:
             writer = writer.option("replaceWhere", f"NOT ({closed})")
         else:
             writer = writer.option("overwriteSchema", True)
-        writer.save(self._folder(table))
+        with evaluation_for(rows):
+            writer.save(self._folder(table))
 
     def remove(self, table: str, which: str) -> None:
         self._sql("DELETE FROM", table, f"WHERE {which}")
@@ -273,7 +271,8 @@ class ParquetStore:
         # One that failed on a full disk has the only copy of a table.
         self.finish_exchange()
         new = f".{table}.new"
-        rows.write.mode("overwrite").partitionBy(*by).parquet(f"{self.out}/{new}")
+        with evaluation_for(rows):
+            rows.write.mode("overwrite").partitionBy(*by).parquet(f"{self.out}/{new}")
         exchange = {"new": new, "to": to[len(self.out) + 1 :], "instead_of": [*instead_of]}
         self._folders.write_json(self._exchange, exchange)
         self.finish_exchange()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pipeline.java import JavaMissingError
-from pipeline.session import find_java, has_delta, spark_session
+from pipeline.session import evaluation_for, find_java, has_delta, spark_session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ def refused(**options):
         return str(error)
 
 seen = {"elsewhere": refused(master="sc://127.0.0.1:1"), "no such master": refused(master="moon")}
-options = {"spark.driver.extraJavaOptions": "-Dours=1"}
+options = {"spark.driver.extraJavaOptions": "-Dours=1 -XX:+UseParallelGC"}
 spark = spark_session(master="local[1]", is_short=True, settings=options)
 seen["delta"] = has_delta(spark)
 seen["too late for delta"] = refused(jars=[Path("delta-spark_2.13-4.0.0.jar")])
@@ -70,6 +70,18 @@ def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
+@pytest.mark.parametrize(("rows", "is_interpreted"), [(10, True), (10_000_000, False)])
+def test_little_input_is_interpreted_and_the_settings_are_afterwards_what_they_were(
+    spark: SparkSession, rows: int, is_interpreted: bool
+) -> None:
+    names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    before = [spark.conf.get(name) for name in names]
+    with evaluation_for(spark.range(rows).groupBy("id").count()):
+        inside = [spark.conf.get(name) for name in names]
+    assert inside == (["false", "NO_CODEGEN"] if is_interpreted else before)
+    assert [spark.conf.get(name) for name in names] == before
+
+
 def test_delta_is_set_up_by_its_jar_alone(spark: SparkSession, tmp_path: Path) -> None:
     assert has_delta(spark)
     spark.range(5).write.format("delta").save(str(tmp_path / "five"))
@@ -104,7 +116,7 @@ def test_a_session_without_jars_has_no_delta_and_says_so_when_it_is_asked_for(
 ) -> None:
     seen, _ = alone
     assert (seen["rows"], seen["delta"], seen["our option"]) == (3, False, "1")
-    assert seen["compiled once"], "is_short"
+    assert seen["compiled once"], "is_short; Java would not start with two collectors"
     assert seen["too late for delta"].startswith("The Spark session that is active was started without Delta")
 
 
