@@ -72,6 +72,10 @@ class SourceNotMadeError(PipelineError):
     """A source of this table could not be made."""
 
 
+#: More boots are not held in the driver's memory: they would be part of every plan.
+MOST_HELD: Final = 10_000
+
+
 class Refresh:
     """Updates silver and gold of a store. `at` is called with a table's name when it is written."""
 
@@ -270,7 +274,8 @@ class Refresh:
             raise SourceNotMadeError(_needs(name))
         if name not in self._frames:
             rows = self._store.read(name, self._closed_rows(name))
-            self._frames[name] = self._held(rows) if name == GOLD_DATA_QUALITY else rows
+            is_held = name == GOLD_DATA_QUALITY and self._rows.get(name, MOST_HELD + 1) <= MOST_HELD
+            self._frames[name] = self._held(rows) if is_held else rows
         return self._frames[name]
 
     def _held(self, rows: DataFrame) -> DataFrame:

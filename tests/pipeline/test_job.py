@@ -15,12 +15,13 @@ from pyspark.sql import functions as f
 
 from pipeline.job import Job, JobError, ReadingEndedError
 from pipeline.progress import Progress
-from pipeline.refresh import Refresh
+from pipeline.refresh import MOST_HELD, Refresh
 from pipeline.silver.silver_table import Merge, SilverTable
 from pipeline.sources import FilesSource
 from pipeline.stores.folders import FAILED
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import PARQUET
+from pipeline.tables import GOLD_DATA_QUALITY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.gold.read import GoldTable
+    from pipeline.gold.read import GoldTable, Read
     from pipeline.job import Summary
     from pipeline.sources import Source
 
@@ -256,6 +257,23 @@ def test_a_failure_of_a_source_is_reported_in_one_line(folder: _Folder) -> None:
     assert "Reading the lost disk ended: " in str(lost.value)
     assert "input/output error" in str(lost.value)
     assert lost.value.exit_code == 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_as_many_boots_are_held_as_plans_can_take(spark: SparkSession, folder: _Folder, more: int) -> None:
+    boots = spark.range(MOST_HELD + more)
+    seen: list[DataFrame] = []
+
+    def another(read: Read) -> DataFrame:
+        seen.append(read(GOLD_DATA_QUALITY))
+        return seen[0]
+
+    store = open_store(spark, str(folder.out), PARQUET, to_write=True)
+    gold = {GOLD_DATA_QUALITY: lambda _: boots, "gold_another": another}
+    progress = Progress(folder.said, lambda: 0.0, shows=False)
+    Refresh(spark, store, progress, lambda _: None, silver=(), gold=gold).gold()
+    assert seen[0].count() == MOST_HELD + more
+    assert bool(seen[0].inputFiles()) is bool(more)
 
 
 def test_a_table_that_fails_does_not_hide_those_that_a_killed_run_did_not_reach(
