@@ -173,7 +173,7 @@ async def test_plain_http_at_the_tls_port_is_answered_as_such(
         caller.send(GET)
         said = await caller.until_closed()
         await until(lambda: not served.connections.open)
-        assert ended(served.connections) == {"handshake": 1}
+        assert +ended(served.connections) == {"handshake": 1}
     assert said.startswith(b"HTTP/1.1 400")
     assert b"this port speaks TLS (api_tls_certificate_file); use https://" in said
     assert b'"written":"no"' in said
@@ -190,7 +190,7 @@ async def test_bytes_that_are_no_handshake_end_the_connection_and_log_nothing(
             caller.send(written)
             await caller.until_closed()
             await until(lambda: not served.connections.open)
-        assert ended(served.connections) == {"handshake": 3}
+        assert +ended(served.connections) == {"handshake": 3}
     assert not [record for record in caplog.records if record.levelname != "DEBUG"]
 
 
