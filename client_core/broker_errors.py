@@ -1,4 +1,4 @@
-"""Classes of error codes that a producer rarely meets. Generated: do not edit.
+"""The classes of Kafka's error codes that a producer rarely meets. Generated: do not edit.
 
 By `python -m client_core.protocol.generate`, from the table in `error_codes.py`. `errors.py` has the others,
 and `error_for`, which finds the class of a code.

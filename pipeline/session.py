@@ -142,7 +142,10 @@ def evaluation_for(rows: DataFrame) -> Iterator[None]:
         yield
     finally:
         for name, was in before.items():
-            settings.set(name, was or "")
+            if was is None:
+                settings.unset(name)
+            else:
+                settings.set(name, was)
 
 
 def is_running() -> bool:

@@ -1,4 +1,4 @@
-"""The config of NetworkClient, with Kafka's defaults, and the allow-list of broker hosts.
+"""NetworkClient's config, with Kafka's defaults, and the allow-list of broker hosts.
 
 ProducerConfig builds it; nothing here reads a setting by name. Immutable, any thread. Pure. Source:
 ProducerConfig.configDef, CommonClientConfigs, MetadataRecoveryStrategy, Kafka 4.3.

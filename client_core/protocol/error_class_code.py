@@ -31,7 +31,7 @@ _NAMES: Final = {
 }
 _DENIED: Final = "AUTHORIZATION_FAILED"
 
-_HEAD: Final = '''"""Classes of error codes that a producer rarely meets. Generated: do not edit.
+_HEAD: Final = '''"""The classes of Kafka's error codes that a producer rarely meets. Generated: do not edit.
 
 By `python -m client_core.protocol.generate`, from the table in `error_codes.py`. `errors.py` has the others,
 and `error_for`, which finds the class of a code.

@@ -1,4 +1,4 @@
-"""Errors of the generated messages: a value does not fit a version.
+"""Errors of the generated messages when a value does not fit a version.
 
 Kept outside `messages/` so that the texts are in one place. Called by generated code only; pure.
 """

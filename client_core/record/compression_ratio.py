@@ -1,4 +1,4 @@
-"""Estimates each topic's compression ratio, from its last batches (REC-05).
+"""Estimates each topic's compression ratio from its last batches (REC-05).
 
 The estimate limits how much is appended to a batch. It rises fast and falls slowly. A worse ratio raises it
 by at least a twentieth, a better one lowers it by at most a two-hundredth. If it is too low, the broker

@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline jars`: fetches Spark's Kafka connector and Delta, to a folder."""
+"""`pilotfish-pipeline jars`: fetches Spark's Kafka connector and Delta into a folder."""
 
 from __future__ import annotations
 

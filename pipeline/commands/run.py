@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline run`: checks options, starts Spark, runs the job.
+"""`pilotfish-pipeline run`: checks the options, starts Spark, then runs the job.
 
 At the end it prints a table to standard output: the lines read, and each table with its number of rows.
 

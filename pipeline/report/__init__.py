@@ -1,4 +1,4 @@
-"""Writes the gold tables as one HTML file, for people: what to do first, then the data behind it.
+"""Writes the gold tables as one HTML file for people: what to do first, then the data behind it.
 
     gold (reading) ──▶ view (a cluster's tables) ──▶ findings (sentences) ─┐
                                                 └──▶ sections, figures ────┴──▶ page (one file)

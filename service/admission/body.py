@@ -1,4 +1,4 @@
-"""Reads a request's whole body, in the request's time and the sidecar's limits.
+"""Reads a request's body within the request's time and the sidecar's limits.
 
 A caller that sends its body slowly holds a permit and the bytes that it announced. So the body has no more
 time than the rest of the request. Event loop only.

@@ -1,4 +1,4 @@
-"""Runs uvicorn as the API server, on our own listeners.
+"""Runs uvicorn as the API server, over our own listeners.
 
 All listeners share one lifespan, one set of connections and one shutdown. uvicorn alone serves its sockets
 either all with TLS or all without. Event loop only.

@@ -1,4 +1,4 @@
-"""Extends uvicorn's HTTP/1.1 protocol, by the limits and checks that it lacks.
+"""uvicorn's HTTP/1.1 protocol, with the limits and checks that it lacks.
 
     no HTTP       never reaches the application, so its problem document is written here, after the answers
                   that are still pending

@@ -1,4 +1,4 @@
-"""Decides whether an undelivered record is retried, or becomes a dead letter.
+"""Decides whether a record that was not delivered is retried, or becomes a dead letter.
 
     retry                           the fault may end by itself, or when an operator repairs something that
                                     concerns the whole sidecar: no broker, no leader, too few replicas,

@@ -1,4 +1,4 @@
-"""Moves dead letters back into the spool, by files, behind the waiting records.
+"""Moves dead letters back into the spool, file by file, behind the waiting records.
 
     chosen records of a file  ──writer──▶  on the disk as new entries  ──▶  the file without them
 

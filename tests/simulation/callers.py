@@ -244,8 +244,9 @@ class Attempt:
         return [self._taken_ms(end) for end in ends]
 
     def _taken_ms(self, end: int) -> int:
-        """Returns when the sidecar had taken the line that ends there; now, if it has not."""
-        return next((at_ms for taken, at_ms in self._taken if taken >= end), self.world.now_ms)
+        """Returns when the sidecar had taken the line that ends there; if it has not: now, or at its end."""
+        latest_ms = self.over_ms if self.is_over else self.world.now_ms
+        return next((at_ms for taken, at_ms in self._taken if taken >= end), latest_ms)
 
     def ended_ms(self) -> list[int]:
         """Returns when each record was answered, as far as it was."""

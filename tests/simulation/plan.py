@@ -153,7 +153,7 @@ class FaultPlan(NamedTuple):
     """A fault. `target`: a broker, or a number to choose by.
 
     `when`: a moment of MOMENTS that it waits for, from `at_ms` on. `then`: another fault of the same target
-    that follows it; its `at_ms` is the time between them.
+    that follows it; its `at_ms` is the time between them. The kind "nothing" only waits.
     """
 
     at_ms: int
@@ -323,7 +323,7 @@ def _rows(
         at_ms = random.randint(0, BUSY_MS)
         yield FaultPlan(at_ms, "no new files", 2, 1_500)
         dies = FaultPlan(random.choice((5, 50, 200)), "sigkill", 2, random.randint(0, 200))
-        yield FaultPlan(at_ms, "disk short", 2, 0, when="no file can begin", then=dies)
+        yield FaultPlan(at_ms, "nothing", 2, 0, when="no file can begin", then=dies)
 
 
 def _flood(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[RequestPlan]:

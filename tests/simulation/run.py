@@ -400,6 +400,8 @@ class Run:
                 if disk is not None:
                     disk.no_new_files = True
                     ends(lambda: setattr(disk, "no_new_files", False))
+            case "nothing":
+                pass
             case "disk eio" | "disk enospc" | "disk short":
                 if self.disk is not None:
                     self.disk.fail_next(fault.kind.removeprefix("disk "), fault.operation)

@@ -1,4 +1,4 @@
-"""Sends one request at a time to the least loaded node, with retries.
+"""One request at a time to the least loaded node, retried with backoff.
 
 Used for the list of all topics (`pending_metadata.py`) and for topic configs (`pending_configs.py`). A
 request that lost its connection, or got a retriable error, is sent again after a growing backoff while anyone

@@ -1,4 +1,4 @@
-"""Refreshes of known topics, by Metadata requests outside the schedule: for readers who want a bound on age.
+"""Refreshes of known topics by Metadata requests outside the schedule: for readers who want a bound on age.
 
 Metadata's own schedule has one request in flight. If a broker hangs, that request lasts for
 request.timeout.ms, and no other topic is asked for meanwhile. Each refresh here is a request of its own to

@@ -1,4 +1,4 @@
-"""A producer's metrics by Java's names, from its events: what `KafkaProducer.metrics()` returns.
+"""A producer's metrics by Java's names, counted from its events: what `KafkaProducer.metrics()` returns.
 
     producer.metrics()["producer-metrics"]["record-send-total"]
     producer.metrics()["producer-node-metrics.node-1"]["request-latency-avg"]

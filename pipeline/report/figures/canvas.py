@@ -1,4 +1,4 @@
-"""Converts a matplotlib figure to an <svg>, for the page: colours, fonts, ids, descriptions.
+"""Converts a matplotlib figure to an <svg> for the page: colours, fonts, ids, descriptions.
 
 matplotlib writes colours as hexadecimal numbers. Here a figure is drawn with placeholder numbers, one for
 each role (PAINT), and the SVG gets the style sheet's variables instead. So one drawing is right in light

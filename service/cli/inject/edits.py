@@ -1,4 +1,4 @@
-"""The smallest edits of a manifest's text, for a wanted meaning.
+"""The smallest edits of a manifest's text for a wanted meaning.
 
 `edits(text, document, wanted)` compares the nodes with the wanted values. A value with the right meaning
 keeps every byte: comments, order, quotes, indentation, anchors. A new key or item gets the style of its

@@ -1,4 +1,4 @@
-"""Sets up OpenTelemetry's tracing, from the settings and its environment variables.
+"""Sets up tracing from the settings and OpenTelemetry's environment variables.
 
 Called once, by the app. The SDK reads OTEL_EXPORTER_OTLP_ENDPOINT, …_HEADERS, …_TIMEOUT, OTEL_TRACES_SAMPLER,
 OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME and others; `span_queue.py` reads OTEL_BSP_…. The provider belongs

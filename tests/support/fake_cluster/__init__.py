@@ -1,1 +1,1 @@
-"""Parts of the fake cluster (client_core.testing) for this project's own tests."""
+"""Parts of the fake cluster (client_core.testing) that only the tests of this project use."""
