@@ -103,7 +103,7 @@ def serve(
 def _ending_by_signal() -> Iterator[None]:
     """Ends the process with exit code 0 on a signal within: no request was accepted yet.
 
-    Covers the second before the server handles signals itself. A container's first process ignores signals
+    Covers the second before the server keeps signals itself. A container's first process ignores signals
     without a handler: kubelet would wait for the whole grace period.
     """
     before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}

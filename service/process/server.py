@@ -113,6 +113,7 @@ def serve(
             embedded=embedded,
             load=None if load is None else lambda: fitted(load(), limit).settings,
         )
+        server.keep_signals()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(server.run())
 
@@ -180,12 +181,21 @@ class SidecarServer:
         self._drain.when_asked(self._asked_to_end.set)
         #: When the first signal came; POST /quitquitquit does not count.
         self._signalled_at_s: float | None = None
+        #: Signals that came while the event loop started.
+        self._kept: list[int] = []
+
+    def keep_signals(self) -> None:
+        """Keeps signals until `run` handles them: an exception would break the start of the event loop."""
+        for number in _SIGNALS:
+            signal.signal(number, lambda number, _: self._kept.append(number))
 
     async def run(self) -> int:
         """Serves until a signal or POST /quitquitquit requests the shutdown. Returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        for kept in self._kept:
+            self._on_signal(kept)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         if self._tls is not None:
             report_certificate(self._tls, self._app.client_metrics)

@@ -311,6 +311,25 @@ def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
             assert process.wait(timeout=patient(30)) == 0, rest
 
 
+def test_a_signal_as_the_event_loop_starts_ends_it_in_order_too() -> None:
+    """An exception of the signal's handler broke the loop: a stack in the log, and exit code 1."""
+    program = """
+import os, signal, uvloop
+make = uvloop.new_event_loop
+def signalled():
+    loop = make()
+    loop.call_soon(os.kill, os.getpid(), signal.SIGTERM)  # before the first step of any task
+    return loop
+uvloop.new_event_loop = signalled
+from service.__main__ import main
+main(["serve", "--api-port", "0", "--admin-port", "0", "--kafka", "bootstrap.servers=127.0.0.1:1"])
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False), ended.stderr
+    assert "SIGTERM: shutting down" in ended.stderr
+    assert "pilotfish has shut down" in ended.stderr
+
+
 def test_each_listener_is_called_once_when_the_drain_begins() -> None:
     drain, reported = Drain(), Counter[str]()
     for name in ("a stream", "a watch", "another stream"):
