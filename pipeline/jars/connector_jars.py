@@ -32,8 +32,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree
 
-from pyspark.find_spark_home import _find_spark_home
-
 from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -317,6 +315,9 @@ def wanted_jars() -> WantedJars:
 
 def spark_jars() -> list[Path]:
     """Returns the jars of Spark, including those that an image added to them."""
+    # Kafka's jars are fetched where there is no pyspark: benchmarks, the lowest versions.
+    from pyspark.find_spark_home import _find_spark_home
+
     return sorted(Path(str(_find_spark_home()), "jars").glob("*.jar"))  # type: ignore[no-untyped-call]
 
 
