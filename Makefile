@@ -38,7 +38,7 @@ endif
 # imports, and each process of pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-pipeline-hostile test-pipeline-clocks test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos simulate soak lives lockstep schedules mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image sbom clean
+.PHONY: help setup run demo demo-failover pipeline-demo check format docs dashboard behaviours dist test test-pipeline-killed test-pipeline-hostile test-pipeline-clocks test-lowest test-stress test-long check-deploy test-fast audit fuzz mutants-behaviour chaos simulate soak lives lockstep schedules mutants structure bench bench-pipeline profile bench-venv kafka-jars pipeline-jars java lock image pipeline-image sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -222,6 +222,11 @@ image:  ## the container image, by docker, podman or buildah; PINS=otel.txt with
 	$(ENGINE) build $(if $(filter docker,$(ENGINE)),,--format docker) --tag pilotfish:$(VERSION)$(FLAVOUR) \
 		--build-arg PINS=$(PINS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git describe --always --dirty --abbrev=40 2>/dev/null) \
 		$(IMAGE_FLAGS) .
+
+pipeline-image: dist pipeline-jars  ## the data pipeline's image, by docker, podman or buildah (docs/pipeline-cluster.md)
+	@test -n "$(ENGINE)" || { echo "neither docker nor podman nor buildah works here; see docs/image.md" >&2; exit 1; }
+	$(ENGINE) build --tag pilotfish-pipeline:$(VERSION) --build-arg VERSION=$(VERSION) --build-arg JARS=$(SPARK_JARS) \
+		--file pipeline/Dockerfile $(IMAGE_FLAGS) .
 
 sbom: setup  ## what the image installs, from the pins, with licences, as CycloneDX in dist/
 	@mkdir -p $(DIST)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class MaintainError(PipelineError):
-    """Tables that are not up to date or have no events, or a retention that is too short."""
+    """Tables that are not up to date, or a retention that is too short."""
 
 
 @click.command()
@@ -59,7 +59,8 @@ def _maintain(store: Store, refresh: Refresh, keep_days: int | None, *, is_dry_r
         )
     times = times_of_events(store)
     if times is None:
-        raise MaintainError(f"{store.out} has no events: there is nothing to do.")
+        click.echo(f"{store.out} has no events yet: there is nothing to do.")
+        return
     if is_dry_run:
         _say_what_would_be_done(store, *times, keep_days)
         return

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 #: The names of the operator's kinds in its folder of CRDs.
 _CUSTOM: Final = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
 _GROUP: Final = "monitoring.coreos.com"
+#: Workloads whose pods need none.
+_WITHOUT_SIDECAR: Final = ("without-kafka", "pilotfish-pipeline")
 
 
 def check(say: Callable[[str], None]) -> None:
@@ -61,6 +63,10 @@ def check(say: Callable[[str], None]) -> None:
         for path in sorted((HELM_FOLDER / "examples").glob("*.yaml")):
             _accepted(server, f"plain-{path.stem}", parsed(path.read_text()))
             say(f"accepted: helm/examples/{path.name}")
+        for name in ("claim", "cronjob"):
+            path = HELM_FOLDER / "pilotfish-pipeline" / f"{name}.yaml"
+            _accepted(server, f"pipeline-{name}", parsed(path.read_text()))
+            say(f"accepted: helm/pilotfish-pipeline/{name}.yaml")
         try:
             _accepted(server, "kustomized", kustomize(HELM_FOLDER / "kustomize" / "example"))
             say("accepted: helm/kustomize/example")
@@ -128,7 +134,7 @@ def _pods_accepted(server: ApiServer, namespace: str, manifests: Sequence[Manife
         if template is not None:
             name = f"{manifest['kind']} {manifest['metadata']['name']} in {namespace}"
             sidecar_or_none = [it for it in _containers(template) if it["name"] == "pilotfish"]
-            if not sidecar_or_none and manifest["metadata"]["name"] != "without-kafka":
+            if not sidecar_or_none and manifest["metadata"]["name"] not in _WITHOUT_SIDECAR:
                 raise BrokenPromiseError(f"{name}: its pods have no sidecar")
             try:
                 server.create(f"/api/v1/namespaces/{namespace}/pods", _pod(template), dry_run=True)

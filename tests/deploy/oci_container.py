@@ -52,9 +52,13 @@ def bundle_config(
     command: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
     files: Mapping[str, Path] | None = None,
+    writable: Mapping[str, Path] | None = None,
     seccomp: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """An OCI bundle's config.json. `command` replaces the image's own; `files` are mounted, read-only."""
+    """An OCI bundle's config.json. `command` replaces the image's own; `files` are mounted, read-only.
+
+    `writable` are volumes, which the image's user must own; one at /tmp replaces the memory there.
+    """
     uid, _, gid = image.user.partition(":")
     memory = {"type": "tmpfs", "source": "tmpfs"}
     return {
@@ -83,6 +87,10 @@ def bundle_config(
             *(
                 {"destination": inside, "type": "bind", "source": str(outside), "options": ["rbind", "ro"]}
                 for inside, outside in (files or {}).items()
+            ),
+            *(
+                {"destination": inside, "type": "bind", "source": str(outside), "options": ["rbind", "rw"]}
+                for inside, outside in (writable or {}).items()
             ),
         ],
         "linux": {
@@ -129,12 +137,18 @@ class ContainerRuntime:
         command: Sequence[str] | None = None,
         environment: Mapping[str, str] | None = None,
         files: Mapping[str, Path] | None = None,
+        writable: Mapping[str, Path] | None = None,
     ) -> Container:
         """Starts the image's own command, or another."""
         bundle = self._folder / f"container-{next(self._numbers)}"
         bundle.mkdir()
         config = bundle_config(
-            image, root, command=command, environment=environment, files=files, seccomp=self.seccomp
+            *(image, root),
+            command=command,
+            environment=environment,
+            files=files,
+            writable=writable,
+            seccomp=self.seccomp,
         )
         (bundle / "config.json").write_text(json.dumps(config))
         return Container(self._crun, self._guard, bundle, config["process"])

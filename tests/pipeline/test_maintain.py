@@ -64,6 +64,13 @@ def test_tables_that_are_not_up_to_date_are_not_closed(spark: SparkSession, tmp_
     assert "are not up to date, and closed days stay" in store.says("maintain", exit_code=2)
 
 
+def test_a_store_without_events_needs_nothing_and_is_no_error(tmp_path: Path) -> None:
+    """A schedule begins before the first event comes."""
+    store = _Kept(tmp_path / "kept", PARQUET)
+    store.run()
+    assert store.says("maintain", "--keep-days", "30").endswith(" has no events yet: there is nothing to do.\n")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_days_that_are_closed_have_the_rows_of_a_store_built_at_once(
     kind: str, spark: SparkSession, tmp_path: Path

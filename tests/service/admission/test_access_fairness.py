@@ -162,6 +162,9 @@ def test_a_token_may_have_limits_of_its_own() -> None:
         admission.acquire(1, few)
     with pytest.raises(ProblemError, match=r"80 bytes of small .*max_waiting_bytes of its token"):
         admission.acquire(40, small)
+    assert admission.acquire(20, small).bytes == 20, "its limit is reached, not exceeded"
+    with pytest.raises(ProblemError, match=r"100 bytes of small "):
+        admission.acquire(1, small)
 
 
 def test_limits_that_were_changed_hold_for_who_comes_next() -> None:

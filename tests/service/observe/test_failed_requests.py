@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import Cause, Errors, Phase, ProducerRecord, RecordFailure, TimeoutError, Written
-from service.admission.failed_requests import MOST
+from service.admission.caller import ANYONE
+from service.admission.failed_requests import MOST, FailedRequests
 from service.native.status_schemas import StatusAnswer
+from service.wire.errors import Problem
 from tests.support.http_app import HttpApp
+from tests.support.mock_clock import MockClock
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -81,6 +84,14 @@ def test_equal_failures_are_counted_and_the_list_is_bounded(web: HttpApp) -> Non
     assert len(found) == MOST
     assert max(len(one["topic"] or "") for one in found) <= 249
     assert max(len(one["detail"]) for one in found) <= 300
+
+
+def test_long_texts_of_a_failure_are_cut_at_300_characters() -> None:
+    failures = FailedRequests(MockClock())
+    scope = {"type": "http", "method": "GET", "headers": [], "state": {}}
+    failures.add(scope, "/v1/topics", None, Problem(400, "d" * 300 + "x", place="p" * 300 + "x"))
+    (one,) = failures.seen_by(ANYONE)
+    assert (one["detail"], one["place"]) == ("d" * 300, "p" * 300)
 
 
 def test_a_caller_sees_its_own_failures_and_those_of_topics_that_it_may_read(tmp_path: Path) -> None:
