@@ -15,7 +15,7 @@ never in a message or a repr, because some are secrets.
 
 Before a run, the source asks the Kafka cluster once whether it has the topic, by the Java client of Spark's
 connector. Spark itself would ask three times for a minute each and end with a stack trace. The check blocks
-for up to 15 s and reports one sentence.
+for up to a minute and reports one sentence.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ _SPARKS_OWN: Final = frozenset(
 )
 
 
-#: A live broker answers within milliseconds; TCP needs 10 s to give up on an unused address.
-_PATIENCE: Final[Mapping[str, str]] = {"default.api.timeout.ms": "15000", "request.timeout.ms": "5000"}
+#: Kafka's own total; a broker of several is given up sooner, so that another is asked in time. A live broker
+#: answers within milliseconds, but on a busy machine Java's client alone needs seconds to start.
+_PATIENCE: Final[Mapping[str, str]] = {"default.api.timeout.ms": "60000", "request.timeout.ms": "20000"}
 #: By the simple class name of Kafka's exception.
 _SENTENCES: Final[Mapping[str, str]] = {
     "UnknownTopicOrPartitionException": "There is no topic {topic} at {servers}: create it, or name another.",
@@ -267,7 +268,7 @@ class KafkaSource:
         return f"the topic {self._topic} of the Kafka cluster {self._cluster_id}"
 
     def check(self) -> None:
-        """Asks the brokers for the topic, through the active session's Java; waits up to 15 s."""
+        """Asks the brokers for the topic, through the active session's Java; waits up to a minute."""
         client = {"bootstrap.servers": self._bootstrap_servers, **self._settings}
         self._cluster_id = cluster_of(SparkSession.active(), client, self._topic)
 

@@ -37,6 +37,9 @@ MAX_TOPICS: Final = 1_000
 #: clock.
 AHEAD_MS: Final = 2 * 3_600_000
 
+#: The longest that advice may be valid: leaders move, and a forgotten file must end. The pipeline writes a week.
+MAX_TTL_MS: Final = 31 * 86_400_000
+
 _T = TypeVar("_T")
 
 
@@ -101,7 +104,7 @@ class _Entry(msgspec.Struct):
     warm_topics: list[str]
     refresh_max_age_ms: Annotated[int, msgspec.Meta(ge=1)]
     computed_at: Annotated[datetime, msgspec.Meta(tz=True)]
-    ttl_ms: Annotated[int, msgspec.Meta(ge=1)]
+    ttl_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_TTL_MS)]
 
 
 def parse_advice(content: bytes, service: str) -> Mapping[str, Advice]:

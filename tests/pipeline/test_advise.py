@@ -27,7 +27,7 @@ from pipeline.advise.topic import RECORDS_PER_REQUEST, NotPublishedError, publis
 from pipeline.cli import main
 from pipeline.datasource.answers import Patience
 from pipeline.datasource.sidecar_http import Answer, SidecarUnreachableError
-from pipeline.gold.advice import MOST_WARM_TOPICS
+from pipeline.gold.advice import MOST_WARM_TOPICS, TTL_MS
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA
 from pipeline.tables import GOLD_ADVICE
@@ -66,9 +66,10 @@ ROWS = [row("west"), row("east", "search", warm_topics=[]), row("east")]
 
 def test_a_sidecar_reads_what_the_pipeline_writes() -> None:
     content = document(entries_of(ROWS))
-    jsonschema_rs.validator_for(json.loads((ROOT / "docs/advice.schema.json").read_bytes())).validate(
-        json.loads(content)
-    )
+    schema = json.loads((ROOT / "docs/advice.schema.json").read_bytes())
+    jsonschema_rs.validator_for(schema).validate(json.loads(content))
+    longest_ms = schema["properties"]["advice"]["items"]["properties"]["ttl_ms"]["maximum"]
+    assert longest_ms == sidecars.MAX_TTL_MS > TTL_MS
     computed_ms = 1_795_255_200_123
     assert sidecars.parse_advice(content, "billing") == {
         "east": sidecars.Advice("advice[0]", ("orders", "refunds"), 60_000, computed_ms, HOUR_MS),

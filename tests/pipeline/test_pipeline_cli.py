@@ -199,7 +199,8 @@ def test_a_run_ends_with_what_it_read_and_where_it_is(whole_run: WholeRun, tmp_p
         *whole_run.words[:4], other, "--out", out
     )
     assert "No broker at 127.0.0.1:9 answered" in _refused(
-        "run", "--source", "kafka", "--bootstrap-servers", "127.0.0.1:9", "--out", out
+        *("run", "--source", "kafka", "--bootstrap-servers", "127.0.0.1:9", "--out", out),
+        *("--kafka", "default.api.timeout.ms=2000", "--kafka", "request.timeout.ms=1000"),
     )
 
 

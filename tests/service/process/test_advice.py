@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +25,7 @@ from service.process.advice_document import (
     AHEAD_MS,
     MAX_BYTES,
     MAX_TOPICS,
+    MAX_TTL_MS,
     Advice,
     AdviceIgnoredError,
     Outcome,
@@ -261,7 +262,8 @@ def test_advised_topics_that_are_not_there_are_neither_created_nor_asked_for_aga
 ) -> None:
     cluster.create_topic("orders", partitions=2)
     path = tmp_path / "advice.json"
-    advised = entry(cluster_id=cluster.cluster_id, ttl_ms=10**15, refresh_max_age_ms=30_000)
+    just_now = datetime.now(UTC).isoformat()
+    advised = entry(cluster_id=cluster.cluster_id, computed_at=just_now, refresh_max_age_ms=30_000)
     path.write_bytes(document(advised))
     kafka = {
         "bootstrap.servers": cluster.bootstrap_servers,
@@ -343,6 +345,10 @@ def test_a_broken_entry_is_named_by_its_place() -> None:
             "advice[1]: Expected `int`, got `str` - at `$.ttl_ms`",
         ),
         (document(entry(ttl_ms=0)), "advice[0]: Expected `int` >= 1 - at `$.ttl_ms`"),
+        (
+            document(entry(ttl_ms=MAX_TTL_MS + 1)),
+            "advice[0]: Expected `int` <= 2678400000 - at `$.ttl_ms`",
+        ),
         (document(entry(refresh_max_age_ms=-1)), "advice[0]: Expected `int` >= 1"),
         (document(entry(refresh_max_age_ms=True)), "advice[0]: Expected `int`, got `bool`"),
         (document(entry(computed_at="2023-11-14T22:00:00")), "advice[0]: Expected `datetime`"),
