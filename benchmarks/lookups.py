@@ -44,6 +44,11 @@ _BARE_LEADER: Final = "bare uvicorn, a leader's bytes"
 _BARE_TOPIC: Final = "bare uvicorn, a topic's bytes"
 _STILL: Final = "no refreshes"
 _BUSY: Final = "a refresh every second"
+#: Otherwise the topic that is looked up would be refreshed every two seconds in both kinds of turn.
+_NO_REVALIDATION: Final = {
+    "PILOTFISH_LOOKUP_REVALIDATE_AFTER_MS": "600000",
+    "PILOTFISH_LOOKUP_MAX_STALE_MS": "600000",
+}
 
 
 def main() -> None:
@@ -132,7 +137,7 @@ def _with_refreshes(rounds: int) -> Sequence[Goal]:
     with wide_brokers(TOPICS, PARTITIONS) as bootstrap_servers:
 
         def turn(name: str, **kafka: str) -> Sample:
-            with sidecar(bootstrap_servers, kafka, names) as ours:
+            with sidecar(bootstrap_servers, kafka, names, **_NO_REVALIDATION) as ours:
                 ours.await_partitions(TOPICS * PARTITIONS)
                 ours.get(_WIDE_LEADER)
                 before = ours.metadata()["update_version"]
