@@ -318,9 +318,11 @@ class Metadata:
         self._random.shuffle(nodes)  # CLU-02
         cluster = ClusterAnswer(response.cluster_id, dict(nodes), response.controller)
         time = RefreshTime(now_ms, self._wall_ms())
-        if not is_partial:
-            if self._is_settled_response(response, now_ms):
-                return self.cache.with_cluster(cluster).refreshed_at(time, self._update_version, None)
+        if not is_partial and self._is_settled_response(response, now_ms):
+            return self.cache.with_cluster(cluster).refreshed_at(time, self._update_version, None)
+        # A partial response then takes time for its own topics, not for all that are known.
+        all_stay = is_partial and self._retains_all(now_ms)
+        if not all_stay:
             self._begin_to_check(now_ms)
         answers = sort_answers(
             response,
@@ -332,14 +334,19 @@ class Metadata:
             self._is_settled,
             now_ms,
         )
-        self._last_seen.retain(answers.tables.keys(), lambda topic: self.retain_topic(topic, now_ms))
+
+        def retain(topic: str) -> bool:
+            return self.retain_topic(topic, now_ms)
+
+        if not all_stay:
+            self._last_seen.retain(answers.tables.keys(), retain)
         if not is_partial:
             after = self.cache.replaced_by(cluster, answers)
             self._settle(after, answers)
             return after.refreshed_at(time, self._update_version, None)
         self._is_settled_answer = False
         answers.names = {topic.name for topic in response.topics}
-        after = self.cache.merge_with(cluster, answers, lambda topic: self.retain_topic(topic, now_ms))
+        after = self.cache.merge_with(cluster, answers, None if all_stay else retain)
         return after.refreshed_at(time, self._update_version, answers)
 
     def _settle(self, after: MetadataCache, answers: TopicAnswers) -> None:
@@ -360,7 +367,7 @@ class Metadata:
         )
 
     def _begin_to_check(self, now_ms: int) -> None:
-        """For subclasses: `retain_topic` is called for each topic of a full response. Lock held."""
+        """For subclasses: `retain_topic` will be called for each topic. Lock held."""
 
     def _retains_all(self, now_ms: int) -> bool:
         """Returns whether `retain_topic` is True for each topic in the snapshot. Lock held."""

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.cluster import Cluster, Node
 from client_core.metadata.topic_answers import TopicAnswers
+from client_core.metadata.topic_layout import NO_FAULTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
     from uuid import UUID
 
     from client_core.cluster import TopicPartition
     from client_core.metadata.topic_table import TopicTable
 
 _PARTITION_COUNT: Final = attrgetter("partition_count")
-_LEADERLESS_COUNT: Final = attrgetter("leaderless_count")
-_NO_TOPICS: Final[Mapping[str, TopicTable]] = MappingProxyType({})
+_NO_TOPICS: Final[MappingProxyType[str, TopicTable]] = MappingProxyType({})
 _NO_TOPIC_IDS: Final[Mapping[str, UUID]] = MappingProxyType({})
 
 
@@ -60,7 +61,7 @@ class _TopicIds(Mapping[str, "UUID"]):
         return sum(1 for _ in self)
 
 
-_NOT_APART: Final[Mapping[str, RefreshTime]] = MappingProxyType({})
+_NOT_APART: Final[MappingProxyType[str, RefreshTime]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class MetadataCache:
     """The client's view of the cluster. Look-ups return None for unknown names and ids."""
 
     cluster: Cluster
-    topics: Mapping[str, TopicTable] = field(default_factory=lambda: _NO_TOPICS)
+    topics: MappingProxyType[str, TopicTable] = field(default_factory=lambda: _NO_TOPICS)
     #: The ids of topics that have none in `topics`: with an error, without partitions, or no longer held.
     other_ids: Mapping[str, UUID] = field(default_factory=lambda: _NO_TOPIC_IDS)
     update_version: int = 0
@@ -85,7 +86,7 @@ class MetadataCache:
     last_successful_refresh_ms: int | None = None
     #: When a response last contained each topic: one time for most, own times after partial responses.
     refreshed: RefreshTime | None = None
-    refreshed_apart: Mapping[str, RefreshTime] = field(default_factory=lambda: _NOT_APART)
+    refreshed_apart: MappingProxyType[str, RefreshTime] = field(default_factory=lambda: _NOT_APART)
     #: When the last response arrived, of any kind: each lists the brokers.
     answered: RefreshTime | None = None
 
@@ -106,52 +107,80 @@ class MetadataCache:
 
         Equal tables keep their mapping too, so that nobody has to compare them one by one.
         """
-        topics: Mapping[str, TopicTable] = MappingProxyType(sorted_.tables)
-        other_ids: Mapping[str, UUID] = sorted_.other_ids
-        ids: Mapping[str, UUID] = _TopicIds(topics, other_ids)
-        if sorted_.tables == self.topics and other_ids == self.other_ids:
-            topics, ids, other_ids = self.topics, self.topic_ids, self.other_ids
-        cluster = Cluster(
-            answer.cluster_id,
-            answer.nodes_by_id,
-            topics,
-            frozenset(sorted_.unauthorized),
-            frozenset(sorted_.invalid),
-            frozenset(sorted_.internal),
-            answer.controller,
-            ids,
-        )
-        return replace(self, cluster=cluster, topics=topics, other_ids=other_ids)
+        topics = self.topics if sorted_.tables == self.topics else MappingProxyType(sorted_.tables)
+        other_ids = self.other_ids if sorted_.other_ids == self.other_ids else sorted_.other_ids
+        unauthorized, invalid, internal = sorted_.unauthorized, sorted_.invalid, sorted_.internal
+        return self._with_topics(answer, topics, other_ids, unauthorized, invalid, internal)
 
     def merge_with(
         self,
         answer: ClusterAnswer,
-        topics: TopicAnswers,
-        retain: Callable[[str], bool],
+        answers: TopicAnswers,
+        retain: Callable[[str], bool] | None,
     ) -> MetadataCache:
         """Returns the snapshot after a partial response (META-17, META-18).
 
         Brokers and cluster id are the response's. Its topics replace ours; those with an error lose their
-        partitions. Other topics stay if `retain` returns True.
+        partitions. Other topics stay if `retain` returns True. None: all stay, and only the response's topics
+        are looked at, not all that are known.
         """
+        if retain is not None:
+            cluster = self.cluster
+            failed = (cluster.unauthorized_topics, cluster.invalid_topics, cluster.internal_topics)
+            known = chain(self.topics, self.other_ids, *failed)
+            leaving = {name for name in known if name not in answers.names and not retain(name)}
+            return self._merged(answer, answers, answers.names | leaving)
+        return self._merged(answer, answers, answers.names)
 
-        def stays(name: str) -> bool:
-            return name not in topics.names and retain(name)
-
-        tables = {name: table for name, table in self.topics.items() if stays(name)}
-        tables.update(topics.tables)
-        merged = TopicAnswers(
-            tables=tables,
-            other_ids={name: topic_id for name, topic_id in self.other_ids.items() if stays(name)},
-            unauthorized=topics.unauthorized.union(filter(stays, self.cluster.unauthorized_topics)),
-            invalid=topics.invalid.union(filter(stays, self.cluster.invalid_topics)),
-            internal=topics.internal.union(filter(stays, self.cluster.internal_topics)),
+    def _merged(self, answer: ClusterAnswer, answers: TopicAnswers, replaced: set[str]) -> MetadataCache:
+        """Returns the snapshot with these topics `replaced` by those of the answers, which may lack some."""
+        topics, gone = self.topics, [name for name in replaced - answers.tables.keys() if name in self.topics]
+        apart = self.refreshed_apart
+        if gone or any(topics.get(name) is not table for name, table in answers.tables.items()):
+            tables = topics.copy()
+            for name in gone:
+                del tables[name]
+            topics = MappingProxyType(tables | answers.tables)
+        if gone:
+            apart = MappingProxyType({name: time for name, time in apart.items() if name in topics})
+        other_ids = self.other_ids
+        if not other_ids.keys().isdisjoint(replaced):
+            other_ids = {name: topic_id for name, topic_id in other_ids.items() if name not in replaced}
+        merged = self._with_topics(
+            answer,
+            topics,
+            other_ids,
+            answers.unauthorized | (self.cluster.unauthorized_topics - replaced),
+            answers.invalid | (self.cluster.invalid_topics - replaced),
+            answers.internal | (self.cluster.internal_topics - replaced),
         )
-        return self.replaced_by(answer, merged)
+        return replace(merged, refreshed_apart=apart)
+
+    def _with_topics(
+        self,
+        answer: ClusterAnswer,
+        topics: MappingProxyType[str, TopicTable],
+        other_ids: Mapping[str, UUID],
+        unauthorized: Set[str],
+        invalid: Set[str],
+        internal: Set[str],
+    ) -> MetadataCache:
+        is_same = topics is self.topics and other_ids is self.other_ids
+        cluster = Cluster(
+            answer.cluster_id,
+            answer.nodes_by_id,
+            topics,
+            frozenset(unauthorized),
+            frozenset(invalid),
+            frozenset(internal),
+            answer.controller,
+            self.topic_ids if is_same else _TopicIds(topics, other_ids),
+        )
+        return replace(self, cluster=cluster, topics=topics, other_ids=other_ids)
 
     def with_leaders(self, tables: Mapping[str, TopicTable], nodes: Mapping[int, Node]) -> MetadataCache:
         """Returns the same snapshot with new tables for some topics, and new nodes (META-22)."""
-        topics = MappingProxyType({**self.topics, **tables})
+        topics = MappingProxyType(self.topics | dict(tables))
         ids = _TopicIds(topics, self.other_ids)
         cluster = replace(self.cluster, nodes_by_id=nodes, topic_partitions=topics, topic_ids=ids)
         return replace(self, cluster=cluster, topics=topics)
@@ -187,11 +216,8 @@ class MetadataCache:
                 refreshed_apart=_NOT_APART,
                 answered=time,
             )
-        apart = {name: at for name, at in self.refreshed_apart.items() if name in self.topics}
-        apart.update(dict.fromkeys(topics.tables, time))
-        return replace(
-            self, update_version=update_version, refreshed_apart=MappingProxyType(apart), answered=time
-        )
+        apart = MappingProxyType(self.refreshed_apart | dict.fromkeys(topics.tables, time))
+        return replace(self, update_version=update_version, refreshed_apart=apart, answered=time)
 
     # -- look-ups --------------------------------------------------------------------------------------------
 
@@ -291,4 +317,8 @@ class MetadataCache:
     @property
     def leaderless_total(self) -> int:
         """The number of known partitions without a leader."""
-        return sum(map(_LEADERLESS_COUNT, self.topics.values()))
+        return sum(
+            table.leaderless_count
+            for table in self.topics.values()
+            if table.faults is not NO_FAULTS or table.overlay
+        )

@@ -212,7 +212,7 @@ class _Steps:
         self._layout = layout
         self._known_topics = known_topics
         self._topics: list[TopicTable | TopicFailure] = []
-        self._known = in_order or tuple(known_topics.values())
+        self._known = in_order or _expected(known_topics, asked)
         self._in_order = in_order if in_order and in_order[0].layout is layout else ()
         #: The next known topic.
         self._position = 0
@@ -508,6 +508,13 @@ class _Steps:
         if self._layout.has_authorized_operations:
             self._reader.int32()
         self._reader.skip_tags()
+
+
+def _expected(known_topics: KnownTopics, asked: Collection[str] | None) -> tuple[TopicTable, ...]:
+    """Returns the known tables in the order in which a response is likely to have them."""
+    if asked is None or len(asked) >= len(known_topics):
+        return tuple(known_topics.values())
+    return tuple([known_topics[name] for name in asked if name in known_topics])
 
 
 def _name_at(body: bytes, at: int, layout: TopicLayout) -> str:

@@ -6,7 +6,7 @@
     a refresh has failed            served at once, while one refresh a second goes on behind it
 
 An age is that of the last response with the topic, or with the brokers (None in place of a topic). A refresh
-asks for topics that were looked up within max_stale_ms. All look-ups wait for the same refresh. Without
+asks for topics that were looked up within almost max_stale_ms. All look-ups wait for the same refresh. Without
 look-ups nothing is sent: there are no timers, each look-up checks what is due.
 
 Refreshes cost tokens, of which there is one more each second, and BURST at most. One costs a token, or more
@@ -86,10 +86,14 @@ class Ages:
         self._max_stale_ms = max_stale_ms
         self._revalidate_after_ms = min(revalidate_after_ms, max_stale_ms)
         self._wait_ms = wait_ms
+        #: How long after a look-up a topic shares the refreshes of others. Who looks up every 2 * max_stale_ms
+        #: then always finds it too old, and sees what is new.
+        self._shared_ms = max(max_stale_ms - wait_ms, max_stale_ms // 2)
         #: The last look-up of each topic; None for the brokers. In the order in which they will be refreshed.
         self._looked_up: dict[str | None, int] = {}
         self._running: list[_Refresh] = []
-        self._tokens = float(BURST)
+        #: In thousandths, as many as milliseconds bring.
+        self._tokens_ms = BURST * _SECOND_MS
         self._counted_ms = self._sent_ms = 0
         #: When the last refresh was sent that no broker answered, and those that did not refresh a topic.
         self._silent_since_ms: int | None = None
@@ -110,7 +114,7 @@ class Ages:
             refreshed_ms is not None
             and now_ms - refreshed_ms > self._max_stale_ms
             and not self._has_failed(cache, topic, refreshed_ms)
-            and (self._refresh_of([topic]) is not None or self._tokens_at(now_ms) >= 1)
+            and self._may_wait(topic, now_ms)
         )
 
     def unconfirmed_ms(self, topic: str | None) -> int | None:
@@ -137,7 +141,7 @@ class Ages:
             return
         refresh = self._refresh_of(old)
         if refresh is None:
-            if self._tokens_at(now_ms) < 1:
+            if not self._has_token(now_ms):
                 return
             refresh = self._send(now_ms, first=old)
         if refresh in self._running:
@@ -154,22 +158,31 @@ class Ages:
             return Due(refreshed_ms + self._revalidate_after_ms + 1, behind=False, before=False)
         if age_ms <= self._max_stale_ms:
             return Due(refreshed_ms + self._max_stale_ms + 1, behind=True, before=False)
-        return Due(NEVER_MS, behind=True, before=not self._has_failed(cache, topic, refreshed_ms))
+        if self._has_failed(cache, topic, refreshed_ms):
+            return Due(NEVER_MS, behind=True, before=False)
+        if self._may_wait(topic, now_ms):
+            return Due(NEVER_MS, behind=True, before=True)
+        # The old answer is served without a way around, until there is a token.
+        return Due(now_ms + _SECOND_MS - self._tokens_ms, behind=False, before=False)
+
+    def _may_wait(self, topic: str | None, now_ms: int) -> bool:
+        """Returns whether a refresh of the topic is running, or may be sent."""
+        return self._refresh_of([topic]) is not None or self._has_token(now_ms)
 
     # -- refreshes -------------------------------------------------------------------------------------------
 
     def _send_behind(self, now_ms: int) -> None:
-        if self._tokens_at(now_ms) >= 1 and now_ms - self._sent_ms >= _SECOND_MS:
+        if now_ms - self._sent_ms >= _SECOND_MS and self._has_token(now_ms):
             self._send(now_ms)
 
     def _refresh_of(self, topics: Collection[str | None]) -> _Refresh | None:
         """Returns the running refresh that asks for all these topics, if there is one."""
         return next((r for r in self._running if all(topic in r.names for topic in topics)), None)
 
-    def _tokens_at(self, now_ms: int) -> float:
-        self._tokens = min(self._tokens + (now_ms - self._counted_ms) / _SECOND_MS, BURST)
+    def _has_token(self, now_ms: int) -> bool:
+        self._tokens_ms = min(self._tokens_ms + now_ms - self._counted_ms, BURST * _SECOND_MS)
         self._counted_ms = now_ms
-        return self._tokens
+        return self._tokens_ms >= _SECOND_MS
 
     def _send(self, now_ms: int, first: Iterable[str | None] = ()) -> _Refresh:
         """Asks for `first`, and for what else was looked up and is no longer fresh."""
@@ -180,7 +193,7 @@ class Ages:
             if refreshed_ms is None:
                 self._failed.pop(topic, None)
                 continue
-            if now_ms - looked_up_ms > self._max_stale_ms:
+            if now_ms - looked_up_ms > self._shared_ms:
                 continue
             if now_ms - refreshed_ms > self._revalidate_after_ms // 2:
                 # Also what is not due yet: topics that are looked up all the time then share their refreshes.
@@ -188,7 +201,7 @@ class Ages:
             self._looked_up[topic] = looked_up_ms
         topics = [topic for topic in names if topic is not None]
         partitions = sum(cache.topics[topic].partition_count for topic in topics)
-        self._tokens -= max((partitions + len(topics)) / PARTITIONS_PER_TOKEN, 1)
+        self._tokens_ms -= _SECOND_MS * max(partitions + len(topics), PARTITIONS_PER_TOKEN) // PARTITIONS_PER_TOKEN
         self._sent_ms = now_ms
         refresh = _Refresh(names, now_ms)
         self._running.append(refresh)

@@ -32,6 +32,9 @@ class HoldingSome(Metadata):
     def retain_topic(self, topic: str, now_ms: int) -> bool:
         return self.held is None or topic in self.held
 
+    def _retains_all(self, now_ms: int) -> bool:
+        return self.held is None
+
     def _new_partial_request(self, is_enough: bool) -> MetadataRequestBuilder | None:
         return self._new_request() if is_enough and self._is_partial_supported else None
 

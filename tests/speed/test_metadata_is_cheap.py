@@ -17,6 +17,7 @@ import pytest
 from client_core.clock import SystemClock
 from client_core.events import NO_EVENTS, LeadersChanged
 from client_core.metadata.metadata import MetadataConfig
+from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.protocol.messages.metadata_response import (
     MetadataResponse,
@@ -25,7 +26,7 @@ from client_core.protocol.messages.metadata_response import (
     MetadataResponseTopic,
 )
 from tests.speed.counted_calls import calls_of
-from tests.support.counted_work import python_calls
+from tests.support.counted_work import python_calls, python_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -76,6 +77,13 @@ class Refreshed:
         metadata.update(
             asked.request_version, asked.builder.decode_response(body, VERSION), asked.is_partial, 0
         )
+
+    def refresh_some(self, *, moved: Collection[int] = (), lost: bool = False) -> None:
+        """Asks for the first ten topics, as look-ups do to bound their age."""
+        body, metadata = _answer(10, self._partitions, moved, lost), self._metadata
+        names = tuple(f"t{number}" for number in range(10))
+        asked = MetadataRequestBuilder(names, False, lambda: metadata.cache.topics)
+        metadata.update_topics(asked.decode_response(body, VERSION), 0)
 
     @property
     def tables(self) -> Mapping[str, TopicTable]:
@@ -165,6 +173,30 @@ def test_topics_of_few_partitions_are_read_by_a_few_calls_each(partitions: int) 
 
     assert first[1] - first[0] <= CALLS_A_NEW_TOPIC * 192
     assert down[1] - down[0] <= CALLS_A_CHANGED_TOPIC * 192
+
+
+def test_a_refresh_of_some_topics_does_no_work_for_all_that_are_known() -> None:
+    few, many = Refreshed(50, partitions=3), Refreshed(2_000, partitions=3)
+    lines: list[int] = []
+    for refreshed in (few, many):
+        refreshed.refresh(refreshed.answer())
+        before = refreshed.tables
+        refreshed.refresh_some()  # also what is made once
+        lines.append(python_lines(refreshed.refresh_some))
+        assert refreshed.tables is before
+    assert lines[1] <= lines[0] + SOME_CALLS
+
+
+def test_a_refresh_of_some_topics_that_changed_is_not_read_against_all_that_are_known() -> None:
+    """The tables of all topics are copied, by C, and the partitions without a leader counted."""
+    few, many = Refreshed(50, partitions=3), Refreshed(2_000, partitions=3)
+    lines: list[int] = []
+    for refreshed in (few, many):
+        refreshed.refresh(refreshed.answer())
+        before = dict(refreshed.tables)
+        lines.append(python_lines(lambda r=refreshed: r.refresh_some(moved=[4])))  # type: ignore[misc]
+        assert [name for name, table in refreshed.tables.items() if table is not before[name]] == ["t4"]
+    assert lines[1] <= lines[0] + 3 * 1_950 + SOME_CALLS
 
 
 def test_a_refresh_with_one_changed_topic_makes_one_new_table() -> None:
