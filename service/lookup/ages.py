@@ -201,7 +201,9 @@ class Ages:
             self._looked_up[topic] = looked_up_ms
         topics = [topic for topic in names if topic is not None]
         partitions = sum(cache.topics[topic].partition_count for topic in topics)
-        self._tokens_ms -= _SECOND_MS * max(partitions + len(topics), PARTITIONS_PER_TOKEN) // PARTITIONS_PER_TOKEN
+        self._tokens_ms -= (
+            _SECOND_MS * max(partitions + len(topics), PARTITIONS_PER_TOKEN) // PARTITIONS_PER_TOKEN
+        )
         self._sent_ms = now_ms
         refresh = _Refresh(names, now_ms)
         self._running.append(refresh)

@@ -63,7 +63,9 @@ def check(say: Say) -> None:
         connectors = connector_jars.default_folder(ROOT)
         connector_jars.ensure_connector_jars(connectors)
     except (JavaMissingError, JarsMissingError) as error:
-        raise UnavailableError(f"there is no Kafka or no Spark here: {error}", "make java kafka-jars") from error
+        raise UnavailableError(
+            f"there is no Kafka or no Spark here: {error}", "make java kafka-jars"
+        ) from error
     guard = ProcessGuard()
     try:
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="pipeline-") as name:
@@ -120,7 +122,9 @@ def _build(say: Say, builder: ImageBuilder, folder: Path, connectors: Path) -> N
 def _run_jobs(
     say: Say, runtime: ContainerRuntime, image: ImageConfig, root: Path, kafka: KraftCluster, folder: Path
 ) -> None:
-    pod: dict[str, Any] = yaml.safe_load(CRON_JOB.read_text())["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod: dict[str, Any] = yaml.safe_load(CRON_JOB.read_text())["spec"]["jobTemplate"]["spec"]["template"][
+        "spec"
+    ]
     (run,), (maintain,) = pod["initContainers"], pod["containers"]
     (topic,) = (word.removeprefix("--topic=") for word in run["args"] if word.startswith("--topic="))
     kafka.admin.create_topic(topic, partitions=1, replication_factor=1)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.wire.json_parts import (
+    _ITEM,
     PART_BYTES,
     ArrayParts,
     BodyLimits,
@@ -226,3 +227,15 @@ def test_a_million_items_take_little_more_memory_than_their_text() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2 * len(text)
     finally:
         tracemalloc.stop()
+
+
+def test_brackets_that_do_not_match_are_refused_in_any_window() -> None:
+    for body in (b'[{"a":[1}},{"b":2]]', b"[[1,2},[3],4]", b'["a",{1,2],3]', b"[[[[[[[[[1]]]]]]]]},2]"):
+        for window in range(4, 30):
+            with pytest.raises(BodyError):
+                _items(ArrayParts(body, 1, _PLENTY, window))
+
+
+def test_the_patterns_grow_by_a_little_with_each_level() -> None:
+    """Each start compiles them: one pattern for each kind of bracket took 40 ms, this takes ten."""
+    assert len(_ITEM.pattern) < 1_000
