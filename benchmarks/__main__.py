@@ -3,8 +3,8 @@
     python -m benchmarks             all, from the start
     python -m benchmarks --resume    those that did not complete in the last run
 
-Results are collected in `.cache/bench`. They replace `results.json` when all benchmarks completed, so no figures
-of a removed benchmark stay behind.
+Results are collected in `.cache/bench`. They replace `results.json` when all benchmarks completed, so no
+figures of a removed benchmark stay behind.
 """
 
 from __future__ import annotations

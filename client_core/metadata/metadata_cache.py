@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.cluster import Cluster, Node
-from client_core.metadata.topic_answers import TopicAnswers
 from client_core.metadata.topic_layout import NO_FAULTS
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from client_core.cluster import TopicPartition
+    from client_core.metadata.topic_answers import TopicAnswers
     from client_core.metadata.topic_table import TopicTable
 
 _PARTITION_COUNT: Final = attrgetter("partition_count")

@@ -6,8 +6,8 @@
     a refresh has failed            served at once, while one refresh a second goes on behind it
 
 An age is that of the last response with the topic, or with the brokers (None in place of a topic). A refresh
-asks for topics that were looked up within almost max_stale_ms. All look-ups wait for the same refresh. Without
-look-ups nothing is sent: there are no timers, each look-up checks what is due.
+asks for topics that were looked up within almost max_stale_ms. All look-ups wait for the same refresh.
+Without look-ups nothing is sent: there are no timers, each look-up checks what is due.
 
 Refreshes cost tokens, of which there is one more each second, and BURST at most. One costs a token, or more
 if it asks for more than PARTITIONS_PER_TOKEN. So a sidecar refreshes at most once a second on average, less
@@ -86,8 +86,8 @@ class Ages:
         self._max_stale_ms = max_stale_ms
         self._revalidate_after_ms = min(revalidate_after_ms, max_stale_ms)
         self._wait_ms = wait_ms
-        #: How long after a look-up a topic shares the refreshes of others. Who looks up every 2 * max_stale_ms
-        #: then always finds it too old, and sees what is new.
+        #: How long after a look-up a topic shares the refreshes of others. Who looks up once in twice
+        #: max_stale_ms then always finds it too old, and sees what is new.
         self._shared_ms = max(max_stale_ms - wait_ms, max_stale_ms // 2)
         #: The last look-up of each topic; None for the brokers. In the order in which they will be refreshed.
         self._looked_up: dict[str | None, int] = {}
@@ -201,9 +201,8 @@ class Ages:
             self._looked_up[topic] = looked_up_ms
         topics = [topic for topic in names if topic is not None]
         partitions = sum(cache.topics[topic].partition_count for topic in topics)
-        self._tokens_ms -= (
-            _SECOND_MS * max(partitions + len(topics), PARTITIONS_PER_TOKEN) // PARTITIONS_PER_TOKEN
-        )
+        size = max(partitions + len(topics), PARTITIONS_PER_TOKEN)
+        self._tokens_ms -= _SECOND_MS * size // PARTITIONS_PER_TOKEN
         self._sent_ms = now_ms
         refresh = _Refresh(names, now_ms)
         self._running.append(refresh)

@@ -37,7 +37,8 @@ MAX_TOPICS: Final = 1_000
 #: clock.
 AHEAD_MS: Final = 2 * 3_600_000
 
-#: The longest that advice may be valid: leaders move, and a forgotten file must end. The pipeline writes a week.
+#: The longest that advice may be valid, because leaders move, and a forgotten file must end. The pipeline
+#: writes a week.
 MAX_TTL_MS: Final = 31 * 86_400_000
 
 _T = TypeVar("_T")

@@ -128,8 +128,8 @@ def _first_of(parts: ArrayParts, most: int) -> list[Raw]:
 def _values(plain: bytes) -> bytes:
     """Returns a pattern for whole strings, arrays and objects, and for `plain` bytes between them.
 
-    Any bracket closes any other, because a pattern for each kind would be twice as long at each level, and take
-    a tenth of the start to compile. The parser refuses such an item.
+    Any bracket closes any other: a pattern for each kind would be twice as long at each level, and take a
+    twentieth of the start to compile. The parser refuses such an item.
     """
     repeated = rb")*" + POSSESSIVE_BYTES
     nested = rb'(?:[^"{}\[\]]++|' + _STRING + repeated

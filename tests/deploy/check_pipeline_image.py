@@ -1,8 +1,8 @@
 """The pipeline's image, built for real, and the CronJob's containers run from it, in their order.
 
-As check_image.py it needs no daemon and pulls no image: its base is made of Debian's packages, its Java is this
-machine's. The events come from a real broker. Each container has the arguments of cronjob.yaml, a read-only
-root, no capabilities, and volumes where the manifest has them.
+As check_image.py it needs no daemon and pulls no image: its base is made of Debian's packages, its Java is
+this machine's. The events come from a real broker. Each container has the arguments of cronjob.yaml, a
+read-only root, no capabilities, and volumes where the manifest has them.
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ def check(say: Say) -> None:
         connectors = connector_jars.default_folder(ROOT)
         connector_jars.ensure_connector_jars(connectors)
     except (JavaMissingError, JarsMissingError) as error:
-        raise UnavailableError(
-            f"there is no Kafka or no Spark here: {error}", "make java kafka-jars"
-        ) from error
+        raise UnavailableError(f"there is no Kafka or no Spark: {error}", "make java kafka-jars") from error
     guard = ProcessGuard()
     try:
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="pipeline-") as name:

@@ -68,9 +68,8 @@ def test_a_store_without_events_needs_nothing_and_is_no_error(tmp_path: Path) ->
     """A schedule begins before the first event comes."""
     store = _Kept(tmp_path / "kept", PARQUET)
     store.run()
-    assert store.says("maintain", "--keep-days", "30").endswith(
-        " has no events yet: there is nothing to do.\n"
-    )
+    said = store.says("maintain", "--keep-days", "30")
+    assert said.endswith(" has no events yet: there is nothing to do.\n")
 
 
 @pytest.mark.parametrize("kind", KINDS)
