@@ -31,6 +31,7 @@ class ImageConfig(NamedTuple):
     labels: dict[str, str]
     healthcheck: tuple[str, ...]
     everything: str
+    work_folder: str = "/"
 
 
 class ImageBuilder:
@@ -59,11 +60,12 @@ class ImageBuilder:
             entrypoint=tuple(reported["Entrypoint"] or ()),
             command=tuple(reported["Cmd"] or ()),
             environment=dict(pair.split("=", 1) for pair in reported["Env"]),
-            exposed_ports=tuple(reported["ExposedPorts"] or ()),
+            exposed_ports=tuple(reported.get("ExposedPorts") or ()),
             stop_signal=reported.get("StopSignal", ""),
             labels=dict(reported["Labels"] or {}),
             healthcheck=tuple(reported.get("Healthcheck", {}).get("Test", ())),
             everything=everything,
+            work_folder=reported.get("WorkingDir") or "/",
         )
 
     def mount(self, name: str) -> Path:

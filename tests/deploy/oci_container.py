@@ -72,7 +72,7 @@ def bundle_config(
             "env": [
                 f"{name}={value}" for name, value in {**image.environment, **(environment or {})}.items()
             ],
-            "cwd": "/",
+            "cwd": image.work_folder,
             "noNewPrivileges": True,
             "capabilities": _NO_CAPABILITIES,
         },
