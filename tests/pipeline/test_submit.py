@@ -97,7 +97,7 @@ def test_the_cron_job_s_pod_has_the_claim_the_secret_and_no_rights() -> None:
 
 
 def test_hadolint_has_nothing_to_say_about_the_image() -> None:
-    hadolint = Path(sys.executable).with_name("hadolint")
+    hadolint = str(Path(sys.executable).with_name("hadolint"))
     command = [hadolint, "--failure-threshold", "style", "--disable-ignore-pragma", "pipeline/Dockerfile"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (ran.stdout + ran.stderr, ran.returncode) == ("", 0)
