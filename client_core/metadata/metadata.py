@@ -321,8 +321,8 @@ class Metadata:
         if not is_partial and self._is_settled_response(response, now_ms):
             return self.cache.with_cluster(cluster).refreshed_at(time, self._update_version, None)
         # A partial response then takes time for its own topics, not for all that are known.
-        all_stay = is_partial and self._retains_all(now_ms)
-        if not all_stay:
+        tables_stay = is_partial and self._retains_all(now_ms)
+        if not tables_stay:
             self._begin_to_check(now_ms)
         answers = sort_answers(
             response,
@@ -338,7 +338,7 @@ class Metadata:
         def retain(topic: str) -> bool:
             return self.retain_topic(topic, now_ms)
 
-        if not all_stay:
+        if not tables_stay:
             self._last_seen.retain(answers.tables.keys(), retain)
         if not is_partial:
             after = self.cache.replaced_by(cluster, answers)
@@ -346,7 +346,7 @@ class Metadata:
             return after.refreshed_at(time, self._update_version, None)
         self._is_settled_answer = False
         answers.names = {topic.name for topic in response.topics}
-        after = self.cache.merge_with(cluster, answers, None if all_stay else retain)
+        after = self.cache.merge_with(cluster, answers, retain, tables_stay=tables_stay)
         return after.refreshed_at(time, self._update_version, answers)
 
     def _settle(self, after: MetadataCache, answers: TopicAnswers) -> None:

@@ -116,21 +116,21 @@ class MetadataCache:
         self,
         answer: ClusterAnswer,
         answers: TopicAnswers,
-        retain: Callable[[str], bool] | None,
+        retain: Callable[[str], bool],
+        *,
+        tables_stay: bool = False,
     ) -> MetadataCache:
         """Returns the snapshot after a partial response (META-17, META-18).
 
         Brokers and cluster id are the response's. Its topics replace ours; those with an error lose their
-        partitions. Other topics stay if `retain` returns True. None: all stay, and only the response's topics
-        are looked at, not all that are known.
+        partitions. Other topics stay if `retain` returns True. `tables_stay`: it would for each topic with a
+        table, so that only the response's topics need to be looked at, not all that are known.
         """
-        if retain is not None:
-            cluster = self.cluster
-            failed = (cluster.unauthorized_topics, cluster.invalid_topics, cluster.internal_topics)
-            known = chain(self.topics, self.other_ids, *failed)
-            leaving = {name for name in known if name not in answers.names and not retain(name)}
-            return self._merged(answer, answers, answers.names | leaving)
-        return self._merged(answer, answers, answers.names)
+        cluster = self.cluster
+        others = (cluster.unauthorized_topics, cluster.invalid_topics, cluster.internal_topics)
+        known = chain(() if tables_stay else self.topics, self.other_ids, *others)
+        leaving = {name for name in known if name not in answers.names and not retain(name)}
+        return self._merged(answer, answers, answers.names | leaving)
 
     def _merged(self, answer: ClusterAnswer, answers: TopicAnswers, replaced: set[str]) -> MetadataCache:
         """Returns the snapshot with these topics `replaced` by those of the answers, which may lack some."""

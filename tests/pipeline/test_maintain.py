@@ -64,8 +64,9 @@ def test_tables_that_are_not_up_to_date_are_not_closed(spark: SparkSession, tmp_
     assert "are not up to date, and closed days stay" in store.says("maintain", exit_code=2)
 
 
-def test_a_store_without_events_needs_nothing_and_is_no_error(tmp_path: Path) -> None:
+def test_a_store_without_events_needs_nothing_and_is_no_error(spark: SparkSession, tmp_path: Path) -> None:
     """A schedule begins before the first event comes."""
+    assert spark.version
     store = _Kept(tmp_path / "kept", PARQUET)
     store.run()
     said = store.says("maintain", "--keep-days", "30")
