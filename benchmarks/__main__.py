@@ -1,7 +1,7 @@
 """Runs every benchmark in its own process: memory and imports of one do not affect others.
 
     python -m benchmarks             all, from the start
-    python -m benchmarks --resume    those that did not complete in the last run
+    python -m benchmarks --resume    those that did not complete in the last run, on the same machine
 
 Results are collected in `.cache/bench`. They replace `results.json` when all benchmarks completed, so no
 figures of a removed benchmark stay behind.

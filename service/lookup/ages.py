@@ -6,7 +6,7 @@
     a refresh has failed            served at once, while one refresh a second goes on behind it
 
 An age is that of the last response with the topic, or with the brokers (None in place of a topic). A refresh
-asks for topics that were looked up within almost max_stale_ms. All look-ups wait for the same refresh.
+asks for topics that were looked up within max_stale_ms - wait_ms. All look-ups wait for the same refresh.
 Without look-ups nothing is sent: there are no timers, each look-up checks what is due.
 
 Refreshes cost tokens, of which there is one more each second, and BURST at most. One costs a token, or more
@@ -86,13 +86,13 @@ class Ages:
         self._max_stale_ms = max_stale_ms
         self._revalidate_after_ms = min(revalidate_after_ms, max_stale_ms)
         self._wait_ms = wait_ms
-        #: How long after a look-up a topic shares the refreshes of others. Who looks up once in twice
-        #: max_stale_ms then always finds it too old, and sees what is new.
+        #: How long after its last look-up a topic is still refreshed with others. A caller that looks up once
+        #: in twice max_stale_ms, or less often, then always waits for a refresh, and sees what is new.
         self._shared_ms = max(max_stale_ms - wait_ms, max_stale_ms // 2)
         #: The last look-up of each topic; None for the brokers. In the order in which they will be refreshed.
         self._looked_up: dict[str | None, int] = {}
         self._running: list[_Refresh] = []
-        #: In thousandths, as many as milliseconds bring.
+        #: Thousandths of tokens: one comes each millisecond.
         self._tokens_ms = BURST * _SECOND_MS
         self._counted_ms = self._sent_ms = 0
         #: When the last refresh was sent that no broker answered, and those that did not refresh a topic.
@@ -101,21 +101,14 @@ class Ages:
 
     def look(self, topic: str | None, now_ms: int) -> Due:
         """Notes a look-up, and refreshes behind it if that is due. Ignores an unknown topic."""
-        due = self._due(topic, now_ms)
+        due = self._noted(topic, now_ms)
         if due.behind:
             self._send_behind(now_ms)
         return due
 
     def waits_for(self, topic: str) -> bool:
         """Returns whether a look-up of the topic would have to wait for a refresh now."""
-        cache, now_ms = self._producer.cache, self._clock.now_ms()
-        refreshed_ms = refreshed_ms_of(cache, topic)
-        return (
-            refreshed_ms is not None
-            and now_ms - refreshed_ms > self._max_stale_ms
-            and not self._has_failed(cache, topic, refreshed_ms)
-            and self._may_wait(topic, now_ms)
-        )
+        return self._due(topic, self._clock.now_ms()).before
 
     def unconfirmed_ms(self, topic: str | None) -> int | None:
         """Returns the age of what is known of a topic, if above the bound, and if brokers were asked in vain.
@@ -133,7 +126,7 @@ class Ages:
     async def freshen(self, topics: Iterable[str | None], max_wait_ms: int | None = None) -> None:
         """Notes look-ups. Refreshes topics that are too old, and waits, for at most `max_wait_ms`."""
         now_ms = self._clock.now_ms()
-        dues = {topic: self._due(topic, now_ms) for topic in topics}
+        dues = {topic: self._noted(topic, now_ms) for topic in topics}
         old = [topic for topic, due in dues.items() if due.before]
         if not old:
             if any(due.behind for due in dues.values()):
@@ -147,12 +140,18 @@ class Ages:
         if refresh in self._running:
             await refresh.wait(max_wait_ms)
 
+    def _noted(self, topic: str | None, now_ms: int) -> Due:
+        """Notes a look-up, unless the topic is unknown; returns what is due for it."""
+        due = self._due(topic, now_ms)
+        if due is not _NOTHING:
+            self._looked_up[topic] = now_ms
+        return due
+
     def _due(self, topic: str | None, now_ms: int) -> Due:
         cache = self._producer.cache
         refreshed_ms = refreshed_ms_of(cache, topic)
         if refreshed_ms is None:
             return _NOTHING
-        self._looked_up[topic] = now_ms
         age_ms = now_ms - refreshed_ms
         if age_ms <= self._revalidate_after_ms:
             return Due(refreshed_ms + self._revalidate_after_ms + 1, behind=False, before=False)
@@ -160,14 +159,10 @@ class Ages:
             return Due(refreshed_ms + self._max_stale_ms + 1, behind=True, before=False)
         if self._has_failed(cache, topic, refreshed_ms):
             return Due(NEVER_MS, behind=True, before=False)
-        if self._may_wait(topic, now_ms):
+        if self._has_token(now_ms) or self._refresh_of([topic]) is not None:
             return Due(NEVER_MS, behind=True, before=True)
-        # The old answer is served without a way around, until there is a token.
+        # Until there is a token, the prepared answer is served, however old it is.
         return Due(now_ms + _SECOND_MS - self._tokens_ms, behind=False, before=False)
-
-    def _may_wait(self, topic: str | None, now_ms: int) -> bool:
-        """Returns whether a refresh of the topic is running, or may be sent."""
-        return self._refresh_of([topic]) is not None or self._has_token(now_ms)
 
     # -- refreshes -------------------------------------------------------------------------------------------
 
