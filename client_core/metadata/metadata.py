@@ -320,7 +320,7 @@ class Metadata:
         time = RefreshTime(now_ms, self._wall_ms())
         if not is_partial and self._is_settled_response(response, now_ms):
             return self.cache.with_cluster(cluster).refreshed_at(time, self._update_version, None)
-        # A partial response then takes time for its own topics, not for all that are known.
+        # If all stay, a partial response takes time for its own topics, not for all that are known.
         tables_stay = is_partial and self._retains_all(now_ms)
         if not tables_stay:
             self._begin_to_check(now_ms)
@@ -338,16 +338,16 @@ class Metadata:
         def retain(topic: str) -> bool:
             return self.retain_topic(topic, now_ms)
 
-        if not tables_stay:
-            self._last_seen.retain(answers.tables.keys(), retain)
-        if not is_partial:
+        if is_partial:
+            self._is_settled_answer = False
+            answers.names = {topic.name for topic in response.topics}
+            after = self.cache.merge_with(cluster, answers, retain, tables_stay=tables_stay)
+        else:
             after = self.cache.replaced_by(cluster, answers)
             self._settle(after, answers)
-            return after.refreshed_at(time, self._update_version, None)
-        self._is_settled_answer = False
-        answers.names = {topic.name for topic in response.topics}
-        after = self.cache.merge_with(cluster, answers, retain, tables_stay=tables_stay)
-        return after.refreshed_at(time, self._update_version, answers)
+        if not tables_stay:
+            self._last_seen.retain(after.topics.keys(), retain)
+        return after.refreshed_at(time, self._update_version, answers if is_partial else None)
 
     def _settle(self, after: MetadataCache, answers: TopicAnswers) -> None:
         """Keeps the tables of a full response in order, to compare them with the next one. Lock held."""

@@ -140,7 +140,8 @@ class MetadataCache:
             tables = topics.copy()
             for name in gone:
                 del tables[name]
-            topics = MappingProxyType(tables | answers.tables)
+            tables.update(answers.tables)
+            topics = MappingProxyType(tables)
         if gone:
             apart = MappingProxyType({name: time for name, time in apart.items() if name in topics})
         other_ids = self.other_ids
