@@ -35,7 +35,8 @@ UNKNOWN_TOPIC_WAIT_MS: Final = 20
 #: All of them, for `RunningServer`.
 SETTINGS: Final[dict[str, Any]] = {**LIMITS, "unknown_topic_wait_ms": UNKNOWN_TOPIC_WAIT_MS}
 KAFKA: Final = {
-    "max.block.ms": "300",
+    # Also the time for the body of a look-up: sixteen at once that unpack megabytes need much of it.
+    "max.block.ms": "60000",
     "request.timeout.ms": "8000",
     "delivery.timeout.ms": "9000",
     "client.id": "fuzz",
