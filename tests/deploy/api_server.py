@@ -121,6 +121,29 @@ class ApiServer:
         if warnings:
             raise RefusedError(f"a warning: {'; '.join(warnings)}")
 
+    def find(self, path: str) -> dict[str, Any] | None:
+        """An object, or a list of them; None where there is none of this name."""
+        answer = self._client.get(path)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def patch(self, path: str, changes: dict[str, Any]) -> None:
+        """Merges changes into an object. Raises RefusedError."""
+        answer = self._client.patch(
+            path, json=changes, headers={"Content-Type": "application/merge-patch+json"}
+        )
+        if not answer.is_success:
+            raise RefusedError(answer.json().get("message", answer.text))
+
+    def delete(self, path: str) -> None:
+        """Deletes an object, and what it owns in the background. Raises RefusedError."""
+        answer = self._client.delete(path, params={"propagationPolicy": "Background"})
+        if not answer.is_success:
+            raise RefusedError(answer.json().get("message", answer.text))
+
     def has_kind(self, group_version: str, kind: str) -> bool:
         """Whether it serves objects of this kind yet."""
         answer = self._client.get(f"/apis/{group_version}")

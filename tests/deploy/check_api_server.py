@@ -31,7 +31,7 @@ from tests.deploy.chart_tools import (
     run_helm,
     sidecar_of,
 )
-from tests.deploy.go_programs import kube_apiserver, prometheus_operator_crds
+from tests.deploy.go_programs import kubernetes, prometheus_operator_crds
 from tests.deploy.outcome import BrokenPromiseError, UnavailableError
 from tests.support.waiting import wait_until
 
@@ -46,7 +46,7 @@ _WITHOUT_SIDECAR: Final = ("without-kafka", "pilotfish-pipeline")
 
 
 def check(say: Callable[[str], None]) -> None:
-    apiserver, etcd = kube_apiserver(say), find_etcd()
+    apiserver, etcd = kubernetes("kube-apiserver", say), find_etcd()
     with (
         tempfile.TemporaryDirectory(prefix="pilotfish-api-server-") as folder,
         ApiServer(Path(folder), apiserver=apiserver, etcd=etcd) as server,

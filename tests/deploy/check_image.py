@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
-_BASE: Final = "localhost/pilotfish-base"
-_IMAGE: Final = "localhost/pilotfish"
+BASE: Final = "localhost/pilotfish-base"
+IMAGE: Final = "localhost/pilotfish"
 _TRACED: Final = "localhost/pilotfish-otel"
 _USER: Final = "10001:10001"
 _TOPIC: Final = "image"
@@ -75,12 +75,12 @@ def check(say: Say) -> None:
 
 def _check(say: Say, folder: Path, archive: Path, kafka: KraftCluster) -> None:
     builder = ImageBuilder(folder)
-    builder.import_root(archive, _BASE)
-    _build(say, builder, folder)
-    image, root = builder.config(_IMAGE), builder.mount(_IMAGE)
+    builder.import_root(archive, BASE)
+    build_image(say, builder, folder)
+    image, root = builder.config(IMAGE), builder.mount(IMAGE)
     _sizes(say, builder, root)
     _holds_what_it_should(say, image, root, _bill_of_materials(folder))
-    _holds_nothing_of_this_machine(say, image, root, builder.mount(_BASE))
+    _holds_nothing_of_this_machine(say, image, root, builder.mount(BASE))
     _traces_where_asked_for(say, builder, folder)
     with ContainerRuntime(folder) as runtime:
         runtime.require(image, root)
@@ -93,11 +93,13 @@ def _check(say: Say, folder: Path, archive: Path, kafka: KraftCluster) -> None:
             say("SKIPPED seccomp: no profile of RuntimeDefault is at hand")
 
 
-def _build(say: Say, builder: ImageBuilder, folder: Path, name: str = _IMAGE, pins: str = "run.txt") -> None:
+def build_image(
+    say: Say, builder: ImageBuilder, folder: Path, name: str = IMAGE, pins: str = "run.txt"
+) -> None:
     secrets = build_secrets(access_of_this_machine(), folder)
     began_s = time.monotonic()
     try:
-        arguments = ("--build-arg", f"BASE_IMAGE={_BASE}", "--build-arg", f"PINS={pins}")
+        arguments = ("--build-arg", f"BASE_IMAGE={BASE}", "--build-arg", f"PINS={pins}")
         builder.build(ROOT, name, [*arguments, *secrets])
     except ProgramFailedError as error:
         if _NO_INDEX not in error.said:
@@ -111,7 +113,7 @@ def _build(say: Say, builder: ImageBuilder, folder: Path, name: str = _IMAGE, pi
 
 def _traces_where_asked_for(say: Say, builder: ImageBuilder, folder: Path) -> None:
     """The image of otel.txt has the distributions of its bill of materials, and can send spans."""
-    _build(say, builder, folder, _TRACED, "otel.txt")
+    build_image(say, builder, folder, _TRACED, "otel.txt")
     root = builder.mount(_TRACED)
     faults = contents.differences(contents.installed(root), _bill_of_materials(folder, "otel.txt"))
     assert not faults, "\n".join(faults)
@@ -122,7 +124,7 @@ def _traces_where_asked_for(say: Say, builder: ImageBuilder, folder: Path) -> No
 
 def _sizes(say: Say, builder: ImageBuilder, root: Path) -> None:
     program = sum(p.lstat().st_size for p in (root / contents.PROGRAM).rglob("*") if not p.is_dir())
-    base, *own = builder.layer_bytes(_IMAGE)
+    base, *own = builder.layer_bytes(IMAGE)
     assert len(own) == 1, f"the image has {len(own)} layers on top of its base, and should have one"
     say(f"the base takes {base / _MB:.0f} MB of a registry, the image {own[0] / _MB:.0f} MB more")
     say(f"unpacked, the program and all it needs are {program / _MB:.0f} MB")

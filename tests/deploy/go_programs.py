@@ -29,17 +29,26 @@ KUBERNETES: Final = "v1.34.4"
 #: A build of kube-apiserver took seven and a half minutes on two cores.
 _TIMEOUT_S: Final = 2400
 
+#: How each program of Kubernetes makes its command.
+_COMMANDS: Final = {
+    "kube-apiserver": "NewAPIServerCommand()",
+    "kube-controller-manager": "NewControllerManagerCommand()",
+    "kubelet": "NewKubeletCommand(context.Background())",
+}
 _MAIN: Final = """\
 package main
 
 import (
+	"context"
 	"os"
 
 	"k8s.io/component-base/cli"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/{name}/app"
 )
 
-func main() { os.Exit(cli.Run(app.NewAPIServerCommand())) }
+var _ = context.Background
+
+func main() {{ os.Exit(cli.Run(app.{command})) }}
 """
 #: Modules that live in Kubernetes' own repository: its go.mod asks for all of them in version v0.0.0.
 _STAGED: Final = re.compile(r"^\s*(k8s\.io/[\w.-]+) v0\.0\.0$", re.MULTILINE)
@@ -58,20 +67,22 @@ def kustomize_command() -> list[str]:
     return [str(_found("kustomize") or _installed("kustomize", KUSTOMIZE)), "build"]
 
 
-def kube_apiserver(say: Callable[[str], None]) -> Path:
-    """From PATH, KUBEBUILDER_ASSETS or .cache/tools, else built. Raises UnavailableError."""
-    program = BIN / f"kube-apiserver-{KUBERNETES}"
-    found = _found("kube-apiserver") or _asset("kube-apiserver")
+def kubernetes(name: str, say: Callable[[str], None]) -> Path:
+    """kube-apiserver, kube-controller-manager or kubelet: from PATH, KUBEBUILDER_ASSETS or .cache/tools, else
+    built. Raises UnavailableError.
+    """
+    program = BIN / f"{name}-{KUBERNETES}"
+    found = _found(name) or _asset(name)
     if found is not None:
         return found
     if not program.is_file():
-        say(f"builds kube-apiserver {KUBERNETES} from the Go module proxy: some ten minutes, once")
+        say(f"builds {name} {KUBERNETES} from the Go module proxy: some ten minutes, once")
         try:
-            _build_apiserver(program)
+            _build_kubernetes(name, program)
         except UnavailableError as error:
             raise UnavailableError(
-                f"there is no kube-apiserver, and {error.what}",
-                f"{error.remedy}, or name the folder of etcd and kube-apiserver in KUBEBUILDER_ASSETS, as "
+                f"there is no {name}, and {error.what}",
+                f"{error.remedy}, or name the folder of Kubernetes' programs in KUBEBUILDER_ASSETS, as "
                 "`setup-envtest use -p path` prints it",
             ) from error
     return program
@@ -102,20 +113,20 @@ def _installed(name: str, package: str) -> Path:
     return BIN / name
 
 
-def _build_apiserver(program: Path) -> None:
-    """A program of one file that is kube-apiserver's main: `go install` refuses modules with replacements."""
+def _build_kubernetes(name: str, program: Path) -> None:
+    """A program of one file that is Kubernetes' own main: `go install` refuses modules with replacements."""
     program.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         said = _go("mod", "download", "-json", f"k8s.io/kubernetes@{KUBERNETES}", cwd=folder)
-        (folder / "main.go").write_text(_MAIN)
+        (folder / "main.go").write_text(_MAIN.format(name=name, command=_COMMANDS[name]))
         (folder / "go.mod").write_text(_module(Path(json.loads(said)["GoMod"]).read_text()))
         _go("mod", "tidy", cwd=folder)
         stamp = "k8s.io/component-base/version"
         major, minor, _ = KUBERNETES.lstrip("v").split(".")
         version = {"gitVersion": KUBERNETES, "gitMajor": major, "gitMinor": minor}
-        flags = " ".join(["-s -w", *(f"-X {stamp}.{name}={value}" for name, value in version.items())])
-        built = folder / "kube-apiserver"
+        flags = " ".join(["-s -w", *(f"-X {stamp}.{key}={value}" for key, value in version.items())])
+        built = folder / name
         _go("build", "-ldflags", flags, "-o", str(built), ".", cwd=folder, environment={"CGO_ENABLED": "0"})
         # Whole or not at all: another process may look for it.
         half = program.with_suffix(".new")
@@ -128,9 +139,7 @@ def _module(kubernetes: str) -> str:
     staged = sorted(set(_STAGED.findall(kubernetes)))
     published = KUBERNETES.replace("v1.", "v0.", 1)
     replaced = "".join(f"\t{name} => {name} {published}\n" for name in staged)
-    return (
-        f"module apiserver\n\ngo 1.24\n\nrequire k8s.io/kubernetes {KUBERNETES}\n\nreplace (\n{replaced})\n"
-    )
+    return f"module built\n\ngo 1.24\n\nrequire k8s.io/kubernetes {KUBERNETES}\n\nreplace (\n{replaced})\n"
 
 
 def _go(*arguments: str, cwd: Path, environment: Mapping[str, str] | None = None) -> str:

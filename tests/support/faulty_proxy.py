@@ -71,9 +71,9 @@ class FaultyProxy:
     Its counters may be read by any thread.
     """
 
-    def __init__(self, target: tuple[str, int], *, port: int | None = None) -> None:
+    def __init__(self, target: tuple[str, int], *, port: int | None = None, host: str = _HOST) -> None:
         self._target = target
-        self.address: tuple[str, int] = (_HOST, free_ports(1)[0] if port is None else port)
+        self.address: tuple[str, int] = (host, free_ports(1)[0] if port is None else port)
         self.accepted = 0
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
