@@ -56,12 +56,7 @@ def check(say: Say) -> None:
     """Builds the image and runs it. Raises BrokenPromiseError and UnavailableError."""
     archive = base_archive(say)
     require_programs("buildah", "crun")
-    try:
-        java, jars = find_java().path, ensure_jars()
-    except (JavaMissingError, JarsMissingError) as error:
-        raise UnavailableError(
-            f"there are no brokers to run it beside: {error}", "make java kafka-jars"
-        ) from error
+    java, jars = java_and_jars()
     guard = ProcessGuard()
     try:
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="run-") as folder:
@@ -71,6 +66,16 @@ def check(say: Say) -> None:
         raise BrokenPromiseError(str(error)) from error
     finally:
         guard.close()
+
+
+def java_and_jars() -> tuple[Path, tuple[Path, ...]]:
+    """What real brokers are made of. Raises UnavailableError."""
+    try:
+        return find_java().path, tuple(ensure_jars())
+    except (JavaMissingError, JarsMissingError) as error:
+        raise UnavailableError(
+            f"there are no brokers to run it beside: {error}", "make java kafka-jars"
+        ) from error
 
 
 def _check(say: Say, folder: Path, archive: Path, kafka: KraftCluster) -> None:
@@ -96,6 +101,7 @@ def _check(say: Say, folder: Path, archive: Path, kafka: KraftCluster) -> None:
 def build_image(
     say: Say, builder: ImageBuilder, folder: Path, name: str = IMAGE, pins: str = "run.txt"
 ) -> None:
+    """Builds the Dockerfile on BASE, with this machine's way to a package index. Raises UnavailableError."""
     secrets = build_secrets(access_of_this_machine(), folder)
     began_s = time.monotonic()
     try:

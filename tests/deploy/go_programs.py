@@ -46,6 +46,7 @@ import (
 	"k8s.io/kubernetes/cmd/{name}/app"
 )
 
+// Only kubelet's command takes a context, and Go refuses an import that nothing uses.
 var _ = context.Background
 
 func main() {{ os.Exit(cli.Run(app.{command})) }}

@@ -40,7 +40,7 @@ NATIVE_LIFE: Final = [
 ]
 
 #: The brokers that the examples name.
-_SERVERS: Final = "kafka-bootstrap.kafka:9092"
+SERVERS: Final = "kafka-bootstrap.kafka:9092"
 #: How often to ask whether the sidecar lives: a play is over before the examples' ten seconds.
 _PROBE_PERIOD_S: Final = 0.2
 _APP: Final = (sys.executable, "-m", "tests.deploy.play_app")
@@ -67,7 +67,7 @@ class Play:
         self._folder = folder
         self._diary = folder / "acknowledged.txt"
         self.api_port, admin_port = free_ports(2)
-        spec = _pod_spec(example)
+        spec = pod_spec(yaml.safe_load((EXAMPLES / example).read_text()))
         (name,) = [each["name"] for each in spec["containers"] if each["name"] != "pilotfish"]
         self.app_name: Final = name
         if app_command is not None:
@@ -80,7 +80,7 @@ class Play:
         machine = Machine(
             programs={"pilotfish": (sys.executable, "-m", "service"), "orders": _APP},
             ports={"pf-admin": admin_port},
-            texts={_SERVERS: bootstrap_servers, **(texts or {})},
+            texts={SERVERS: bootstrap_servers, **(texts or {})},
             environment={
                 "pilotfish": {**shared, **api, **(sidecar or {})},
                 name: {**shared, **api, **diary, **(app or {})},
@@ -159,9 +159,8 @@ def numbers(count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
 
-def _pod_spec(example: str) -> dict[str, Any]:
-    """The spec of the pods that an example makes."""
-    manifest: dict[str, Any] = yaml.safe_load((EXAMPLES / example).read_text())
+def pod_spec(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The spec of the pods that a workload makes."""
     spec = manifest["spec"]
     if "jobTemplate" in spec:
         spec = spec["jobTemplate"]["spec"]

@@ -29,11 +29,12 @@ _TIMEOUT_S: Final = 30.0
 class App:
     """One caller of the sidecar."""
 
-    def __init__(self, port: int, topic: str, diary: IO[str]) -> None:
+    def __init__(self, port: int, topic: str, diary: IO[str], count: int) -> None:
+        """`count`: how many the diary has already, from an app that was started before."""
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
         self._path = f"/v1/topics/{topic}/records"
         self._diary = diary
-        self._count = 0
+        self._count = count
 
     def produce(self) -> None:
         """One record, whose value is its number; ends the process when it is not acknowledged."""
@@ -53,8 +54,10 @@ def main() -> None:
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     records = os.environ.get("APP_RECORDS")
-    with Path(os.environ["APP_DIARY"]).open("a", encoding="ascii") as diary:
-        app = App(int(os.environ["APP_API_PORT"]), os.environ["APP_TOPIC"], diary)
+    with Path(os.environ["APP_DIARY"]).open("a+", encoding="ascii") as diary:
+        diary.seek(0)
+        count = len(diary.readlines())
+        app = App(int(os.environ["APP_API_PORT"]), os.environ["APP_TOPIC"], diary, count)
         if records is not None:
             for _ in range(int(records)):
                 app.produce()
