@@ -6,8 +6,8 @@
 Pods name their node (`NAME`), so there is no scheduler. They have a network of their own, a bridge of this
 machine, at whose address `GATEWAY` they reach what listens there. Everything runs in PID and mount namespaces
 whose first process ends with this one, and whatever is left in them then, containers and mounts, ends with
-it. Of this machine a node changes the bridge and cgroups, which are removed at its end, and the
-sysctls that kubelet sets, which get their values back. Needs root. One thread.
+it. A node adds the bridge and cgroups to this machine, and removes them at its end. If this process is killed
+these two stay, empty, and the next node takes them over. Needs root. One thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAUSE: Final = "localhost/pilotfish-pause:1"
 _SUBNET: Final = "10.214.77.0/24"
 _BRIDGE: Final = "pilotfish0"
 _CGROUP: Final = "pilotfish-node"
-#: What kubelet sets.
+#: What kubelet sets: it gets files in their place, and this machine's keep their values.
 _SYSCTLS: Final = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
 _START_TIMEOUT_S: Final = 120.0
 #: Folders that the programs use wherever their own are, and that must be this node's alone.
@@ -69,7 +69,6 @@ class Node:
         self.server = server
 
     def __enter__(self) -> Self:
-        self._sysctls = {name: Path("/proc/sys", name).read_text() for name in _SYSCTLS}
         with contextlib.ExitStack() as starting:
             self._make_bridge()
             starting.callback(self._remove_bridge)
@@ -78,7 +77,6 @@ class Node:
                 cgroup.mkdir(exist_ok=True)
             for cgroup in cgroups:
                 starting.callback(_remove_cgroup, cgroup)
-            starting.callback(self._restore_sysctls)
             guard = starting.enter_context(contextlib.closing(ProcessGuard()))
             self._start(guard)
             self._stack = starting.pop_all()
@@ -112,6 +110,10 @@ class Node:
         (self._folder / "kubelet.yaml").write_text(yaml.safe_dump(self._kubelet_config(kubelet_port)))
         (self._folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
         private = "\n".join(f"mkdir -p {path} && mount -t tmpfs tmpfs {path}" for path in _PRIVATE)
+        for name in _SYSCTLS:
+            own = self._folder / name.replace("/", ".")
+            own.write_text(Path("/proc/sys", name).read_text())
+            private += f"\nmount --bind {own} /proc/sys/{name}"
         script = self._folder / "first"
         script.write_text(
             f"set -e\nmount --make-rshared /\n{private}\n"
@@ -184,10 +186,6 @@ class Node:
     def _remove_bridge() -> None:
         with contextlib.suppress(ProgramFailedError):
             output_of(("ip", "link", "delete", _BRIDGE))
-
-    def _restore_sysctls(self) -> None:
-        for name, value in self._sysctls.items():
-            Path("/proc/sys", name).write_text(value)
 
     # -- settings --------------------------------------------------------------------------------------------
 
