@@ -52,7 +52,8 @@ def test_an_outage_of_all_brokers_is_a_few_lines_however_long_it_lasts(tmp_path:
             begun = len(lines(sidecar))
             for broker in kafka.broker_ids:
                 kafka.kill(broker)
-            assert sidecar.produce("orders", ONE, timeout_ms=300).status_code == 503
+            # 504: it was written to a connection whose end the sidecar had not noticed yet.
+            assert sidecar.produce("orders", ONE, timeout_ms=300).status_code in (503, 504)
             before = attempts(sidecar)
             # On a slow machine one broker's backoff may end before the other's attempt does, many times over.
             wait_until(
