@@ -82,7 +82,7 @@ def test_a_full_page_and_one_whose_sidecar_is_gone_are_accessible(
     cluster.move_leader("orders", 1, None)
     cluster.set_isr("orders", 2, [3])
     records = {"records": [{"value": 1}]}
-    assert sidecar.api.post("/v1/topics/absent/records?max_block_ms=300", json=records).status_code == 404
+    assert sidecar.api.post("/v1/topics/absent/records?max_block_ms=3000", json=records).status_code == 404
     console.press("orders")
     console.fill(lookup_topic="orders", lookup_value="a", send_topic="orders", send_partition="0")
     console.press("Look up")

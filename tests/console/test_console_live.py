@@ -127,7 +127,7 @@ def test_a_failed_request_is_listed_with_its_caller_phase_and_trace(
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     for _ in range(2):
         answer = sidecar.api.post(
-            "/v1/topics/absent/records?max_block_ms=300",
+            "/v1/topics/absent/records?max_block_ms=1500",
             json={"records": [{"value": 1}]},
             headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"},
         )

@@ -140,11 +140,11 @@ def test_an_unknown_topic_is_not_created_unless_the_setting_says_so(
     kafka: KraftCluster, topic_name: Callable[[], str], sidecar: Sidecar
 ) -> None:
     topic = topic_name()
-    answer = sidecar.produce(topic, [{"value": "x"}], max_block_ms=500)
+    answer = sidecar.produce(topic, [{"value": "x"}], max_block_ms=3_000)
     assert answer.status_code == 404
     problem = answer.json()
     assert problem["phase"] == "metadata"
-    assert problem["waited_ms"] >= 500
+    assert problem["waited_ms"] >= 3_000
     assert problem["written"] == "no"
     assert topic not in kafka.admin.topics()
 
