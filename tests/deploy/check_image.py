@@ -99,14 +99,17 @@ def _check(say: Say, folder: Path, archive: Path, kafka: KraftCluster) -> None:
 
 
 def build_image(
-    say: Say, builder: ImageBuilder, folder: Path, name: str = IMAGE, pins: str = "run.txt"
+    say: Say, builder: ImageBuilder, folder: Path, name: str = IMAGE, pins: str = "run.txt", tree: Path = ROOT
 ) -> None:
-    """Builds the Dockerfile on BASE, with this machine's way to a package index. Raises UnavailableError."""
+    """Builds a tree's Dockerfile on BASE, with this machine's way to a package index.
+
+    Raises UnavailableError.
+    """
     secrets = build_secrets(access_of_this_machine(), folder)
     began_s = time.monotonic()
     try:
         arguments = ("--build-arg", f"BASE_IMAGE={BASE}", "--build-arg", f"PINS={pins}")
-        builder.build(ROOT, name, [*arguments, *secrets])
+        builder.build(tree, name, [*arguments, *secrets])
     except ProgramFailedError as error:
         if _NO_INDEX not in error.said:
             raise

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 from functools import partial
@@ -57,6 +58,31 @@ class Programs(NamedTuple):
     network: Path
 
 
+class ContainerMemory(NamedTuple):
+    """A container's memory cgroup, version 1 or 2."""
+
+    folder: Path
+    is_v1: bool
+
+    def limit_bytes(self) -> int:
+        return int(self._limit.read_text())
+
+    def set_limit(self, limit_bytes: int) -> None:
+        """Until the container is started again: that has a cgroup of its own."""
+        self._limit.write_text(str(limit_bytes))
+
+    def used_bytes(self) -> int:
+        return int((self.folder / ("memory.usage_in_bytes" if self.is_v1 else "memory.current")).read_text())
+
+    def peak_bytes(self) -> int:
+        """The most until now."""
+        return int((self.folder / ("memory.max_usage_in_bytes" if self.is_v1 else "memory.peak")).read_text())
+
+    @property
+    def _limit(self) -> Path:
+        return self.folder / ("memory.limit_in_bytes" if self.is_v1 else "memory.max")
+
+
 class Node:
     """One node, from its first process to its last."""
 
@@ -94,10 +120,32 @@ class Node:
     def ctr(self, *arguments: str) -> str:
         """What containerd's own command says."""
         program = self._programs.containerd / "usr" / "bin" / "ctr"
-        inside = ("nsenter", "--target", str(self._first), "--mount", "--pid")
-        return output_of(
-            (*inside, str(program), "--address", str(self._socket), "--namespace", "k8s.io", *arguments)
-        )
+        where = ("--address", str(self._socket), "--namespace", "k8s.io")
+        return output_of((*self._inside(), str(program), *where, *arguments))
+
+    def in_container(self, container: str, *command: str) -> str:
+        """What a command says that a container has inside."""
+        return self.ctr("tasks", "exec", "--exec-id", f"asked-{secrets.token_hex(4)}", container, *command)
+
+    def in_network(self, container: str) -> Sequence[str]:
+        """The words before a command of this machine that is to see the network of a container's pod."""
+        return (*self._inside(), "nsenter", "--target", self._pid(container), "--net")
+
+    def memory_of(self, container: str) -> ContainerMemory:
+        """What the kernel counts and limits of a container."""
+        groups = output_of((*self._inside(), "cat", f"/proc/{self._pid(container)}/cgroup"))
+        paths = {controllers: path for _, controllers, path in (it.split(":", 2) for it in groups.split())}
+        top = Path("/sys/fs/cgroup")
+        is_v1 = "memory" in paths
+        return ContainerMemory(top / "memory" / paths["memory"][1:] if is_v1 else top / paths[""][1:], is_v1)
+
+    def _inside(self) -> Sequence[str]:
+        return ("nsenter", "--target", str(self._first), "--mount", "--pid")
+
+    def _pid(self, container: str) -> str:
+        """In the node's PID namespace."""
+        rows = (line.split() for line in self.ctr("tasks", "ls").splitlines()[1:])
+        return next(pid for name, pid, *_ in rows if name == container)
 
     # -- starting --------------------------------------------------------------------------------------------
 

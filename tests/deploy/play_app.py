@@ -6,6 +6,7 @@
     APP_DIARY                   a file to which the value of each acknowledged record is added, as a line
     APP_RECORDS                 how many to produce and then end, as a Job does; without it, until SIGTERM
     APP_LAST_RECORDS            how many more after SIGTERM: what an app does while it drains itself
+    APP_PATIENT                 if set: asks again, as Retry-After says, where nothing was written (429, 503)
 
 Ends with 1 and a line on standard error when a record is not acknowledged: in none of the plays may one fail.
 """
@@ -18,12 +19,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import IO, Final
 
 #: Between two records: some are always under way, and a play of seconds has hundreds.
 _PAUSE_S: Final = 0.01
-_TIMEOUT_S: Final = 30.0
+_TIMEOUT_S: Final = 60.0
 
 
 class App:
@@ -35,15 +37,20 @@ class App:
         self._path = f"/v1/topics/{topic}/records"
         self._diary = diary
         self._count = count
+        self._is_patient = "APP_PATIENT" in os.environ
 
     def produce(self) -> None:
         """One record, whose value is its number; ends the process when it is not acknowledged."""
         body = json.dumps({"records": [{"value": str(self._count)}], "value_format": "text"})
-        self._connection.request("POST", self._path, body, {"Content-Type": "application/json"})
-        answer = self._connection.getresponse()
-        said = answer.read().decode()
-        if answer.status != 200:
-            sys.exit(f"record {self._count}: {answer.status} {said}")
+        while True:
+            self._connection.request("POST", self._path, body, {"Content-Type": "application/json"})
+            answer = self._connection.getresponse()
+            said = answer.read().decode()
+            if answer.status == 200:
+                break
+            if not self._is_patient or answer.status not in (429, 503):
+                sys.exit(f"record {self._count}: {answer.status} {said}")
+            time.sleep(int(answer.getheader("Retry-After", "1")))
         self._diary.write(f"{self._count}\n")
         self._diary.flush()
         self._count += 1
