@@ -146,6 +146,11 @@ class AdmissionControl:
         self._max_bytes = max_bytes
         self._shared_bytes = min(self._most_shared_bytes, max_bytes)
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Requests and bytes that may wait. Any thread."""
+        return self._max_requests, self._max_bytes
+
     def acquire(self, body_bytes: int, caller: Caller = ANYONE) -> Permit:
         """Acquires a permit for `with`. Raises ProblemError (429) if none is free: nothing was written."""
         if self.requests >= self._max_requests:

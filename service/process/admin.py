@@ -31,7 +31,7 @@ from service.base.version import pilotfish_version
 from service.observe.status_metrics import StatusCollector
 from service.process.app import App
 from service.process.health import Health
-from service.process.run_time import PATHS, RunTime
+from service.process.run_time import PATHS, LogLevel, RunTime
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import ASGIApp, Receive, Scope, Send, header, respond_with
 
@@ -280,14 +280,18 @@ def start_admin(
     listening: Callable[[], bool],
     collectors: Iterable[Collector] = (),
     embedded: ASGIApp | None = None,
+    log_level: LogLevel | None = None,
 ) -> AdminThread:
     """Starts the admin listener of an app, and returns it. Called on the app's own event loop.
 
     `collectors` are those of the server; the app's own are added here. `embedded` answers below /embedded.
+    `log_level` is that of the process.
     """
     health = Health(app.sidecar, asyncio.get_running_loop(), listening)
     registry = make_registry(app, [*collectors, health.loop_watchdog])
-    run_time = None if app.admin_token is None else RunTime(app.sidecar, app.admin_token)
+    run_time = None
+    if app.admin_token is not None:
+        run_time = RunTime(app.sidecar, app.admin_token, log_level or LogLevel())
     admin_app = AdminApp(registry, health, admin_hosts(app.sidecar.settings), embedded, run_time)
     admin = AdminThread(admin_app, bound, watch=health.watch)
     admin.start()

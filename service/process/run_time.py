@@ -8,8 +8,9 @@
 They are paths of the admin listener, for the token of admin_token_file (`Authorization: Bearer TOKEN`), and
 404 without this setting. Admin thread.
 
-SIGHUP reads the settings again, from the same flags, environment and file. CHANGEABLE ones take effect. The
-log names others that differ: they need a restart. If the file is invalid, nothing changes. Event loop.
+SIGHUP reads the settings again, from the same flags, environment and file. CHANGEABLE ones take effect, also
+where PUT /loglevel has changed the level. The log names others that differ: they need a restart. If the file
+is invalid, nothing changes. Event loop.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import asyncio
 import json
 import logging
 import re
+import threading
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs
 
 from service.admission.drain import TokenFile
+from service.base.memory_limit import fitted
 from service.base.settings import OWN_NAMES, Settings
 from service.base.settings_sources import SettingsError
 from service.process.loop_watchdog import stacks
@@ -46,17 +49,43 @@ _NO_STORE: Final = (b"cache-control", b"no-store")
 
 
 class LogLevel:
-    """The level of the process's logs. `set` may come from any thread."""
+    """The level of the process's logs. Any thread."""
 
     def __init__(self, root: logging.Logger | None = None) -> None:
         self._root = logging.getLogger() if root is None else root
+        self._lock = threading.Lock()
+        #: The level after a change for some seconds; None if there is none now.
+        self._usual: str | None = None
+        self._changes = 0
 
     @property
     def now(self) -> str:
         return logging.getLevelName(self._root.level).lower()
 
     def set(self, level: str, why: str) -> None:
-        """Changes the level, and logs that at any level."""
+        """Changes the level until the next change, and logs that at any level."""
+        with self._lock:
+            self._usual = None
+            self._change(level, why)
+
+    def set_for_a_while(self, level: str, why: str) -> Callable[[], None]:
+        """Changes the level. Returns what ends the change; that does nothing after a later one."""
+        with self._lock:
+            if self._usual is None:
+                self._usual = self.now
+            self._change(level, why)
+            change = self._changes
+
+        def end() -> None:
+            with self._lock:
+                if change == self._changes and self._usual is not None:
+                    self._change(self._usual, "its time is over")
+                    self._usual = None
+
+        return end
+
+    def _change(self, level: str, why: str) -> None:
+        self._changes += 1
         before = self.now
         if level == before:
             return
@@ -68,13 +97,11 @@ class LogLevel:
 class RunTime:
     """The ASGI endpoint of PATHS."""
 
-    def __init__(self, sidecar: Sidecar, token: TokenFile, log_level: LogLevel | None = None) -> None:
+    def __init__(self, sidecar: Sidecar, token: TokenFile, log_level: LogLevel) -> None:
+        """`log_level` is that of the process: SIGHUP changes it, too."""
         self._sidecar = sidecar
         self._token = token
-        self._log_level = LogLevel() if log_level is None else log_level
-        #: When a change for some seconds ends, and the level after it.
-        self._reset: asyncio.TimerHandle | None = None
-        self._usual = self._log_level.now
+        self._log_level = log_level
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = self._token.fault_of(header_values(scope, b"authorization"))
@@ -99,8 +126,8 @@ class RunTime:
         await respond_with(send, 200, _JSON, json.dumps(document, indent=1).encode(), [_NO_STORE])
 
     def _config(self) -> dict[str, object]:
-        settings = self._sidecar.settings
-        own = {name: getattr(settings, name) for name in OWN_NAMES} | {"log_level": self._log_level.now}
+        own = {name: getattr(self._sidecar.settings, name) for name in OWN_NAMES}
+        own |= _in_force(self._sidecar, self._log_level)
         return {"settings": own, "kafka": self._sidecar.config.masked()}
 
     def _change(self, scope: Scope) -> Problem | None:
@@ -119,19 +146,12 @@ class RunTime:
             for_s = int(seconds[0]) if seconds else 0
             if not 1 <= for_s <= _MOST_SECONDS:
                 return Problem(400, f"seconds must be a number from 1 to {_MOST_SECONDS}")
-        if self._reset is None:
-            self._usual = self._log_level.now
+        if for_s is None:
+            self._log_level.set(level, "PUT /loglevel")
         else:
-            self._reset.cancel()
-            self._reset = None
-        if for_s is not None:
-            self._reset = asyncio.get_running_loop().call_later(for_s, self._end_change)
-        self._log_level.set(level, "PUT /loglevel" if for_s is None else f"PUT /loglevel, for {for_s} s")
+            end = self._log_level.set_for_a_while(level, f"PUT /loglevel, for {for_s} s")
+            asyncio.get_running_loop().call_later(for_s, end)
         return None
-
-    def _end_change(self) -> None:
-        self._reset = None
-        self._log_level.set(self._usual, "its time is over")
 
 
 async def _refuse(send: Send, problem: Problem) -> None:
@@ -141,22 +161,38 @@ async def _refuse(send: Send, problem: Problem) -> None:
 
 
 def read_again(
-    load: Callable[[], Settings], sidecar: Sidecar, in_force: Settings, log_level: LogLevel
-) -> Settings:
-    """Reads the settings again, and returns those in force now. Event loop; it reads one small file."""
+    load: Callable[[], Settings], sidecar: Sidecar, started: Settings, limit: int | None, log_level: LogLevel
+) -> None:
+    """Reads the settings again. `started` are those that the process was given at its start.
+
+    `limit` is the process's memory limit in bytes. Event loop; it reads one small file.
+    """
     try:
         read = load()
     except SettingsError as error:
         _log.error("SIGHUP: the settings stay as they are: %s", "; ".join(str(error).splitlines()))
-        return in_force
-    changed = [name for name in OWN_NAMES if getattr(read, name) != getattr(in_force, name)]
-    now = [name for name in changed if name in CHANGEABLE]
-    later = [name for name in changed if name not in CHANGEABLE]
-    later += ["kafka"] if read.kafka != in_force.kafka else []
-    sidecar.admission.limit(read.max_waiting_requests, read.max_waiting_bytes)
-    if "log_level" in now:
-        log_level.set(read.log_level, "SIGHUP")
-    _log.info("SIGHUP: changed: %s", ", ".join(f"{name}={getattr(read, name)}" for name in now) or "nothing")
+        return
+    fit = fitted(read, limit)
+    before = _in_force(sidecar, log_level)
+    changed = {name: now for name in CHANGEABLE if (now := getattr(fit.settings, name)) != before[name]}
+    sidecar.admission.limit(fit.settings.max_waiting_requests, fit.settings.max_waiting_bytes)
+    # Also without a change: it ends one for some seconds.
+    log_level.set(read.log_level, "SIGHUP")
+    shown = ", ".join(f"{name}={value}" for name, value in changed.items())
+    _log.info("SIGHUP: changed: %s", shown or "nothing")
+    later = [n for n in OWN_NAMES if n not in CHANGEABLE and getattr(read, n) != getattr(started, n)]
+    later += ["kafka"] if read.kafka != started.kafka else []
     if later:
         _log.warning("SIGHUP: these need a restart: %s", ", ".join(later))
-    return in_force.model_copy(update={name: getattr(read, name) for name in now})
+    if fit.doubt:
+        _log.warning("SIGHUP: %s", fit.doubt)
+
+
+def _in_force(sidecar: Sidecar, log_level: LogLevel) -> dict[str, object]:
+    """Returns the present values of CHANGEABLE settings."""
+    requests, waiting_bytes = sidecar.admission.limits
+    return {
+        "log_level": log_level.now,
+        "max_waiting_requests": requests,
+        "max_waiting_bytes": waiting_bytes,
+    }

@@ -20,6 +20,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from client_core import CloseReport, ConfigError
@@ -75,6 +76,7 @@ def serve(
     set_up_logging(settings.log_level, settings.log_format, current_trace_id)
     given, limit = settings, memory_limit()
     settings, reported, doubt = fitted(settings, limit)
+    log_level = LogLevel()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ExitStack() as stack:
         try:
@@ -111,7 +113,8 @@ def serve(
             tls=tls,
             when_started=when_started,
             embedded=embedded,
-            load=None if load is None else lambda: fitted(load(), limit).settings,
+            log_level=log_level,
+            read_again=load and partial(read_again, load, app.sidecar, given, limit, log_level),
         )
         server.keep_signals()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -150,14 +153,15 @@ class SidecarServer:
         tls: ListenerTls | None = None,
         when_started: Callable[[str], None] | None = None,
         embedded: ASGIApp | None = None,
-        load: Callable[[], Settings] | None = None,
+        log_level: LogLevel | None = None,
+        read_again: Callable[[], None] | None = None,
     ) -> None:
-        """`api` uses TLS if `tls` is given; the Unix domain socket never does."""
+        """`api` uses TLS if `tls` is given; the Unix domain socket never does. `read_again` is for SIGHUP."""
         self._app = app
         self._when_started = when_started
         self._embedded = embedded
-        self._load = load
-        self._settings = app.sidecar.settings
+        self._log_level = LogLevel() if log_level is None else log_level
+        self._read_again = read_again
         self._drain = app.sidecar.drain
         self._admin_socket = admin
         self._tls = tls
@@ -201,7 +205,12 @@ class SidecarServer:
             report_certificate(self._tls, self._app.client_metrics)
             self._tls.watch(loop)
         admin = start_admin(
-            self._app, self._admin_socket, lambda: self._api.started, [self._connections], self._embedded
+            self._app,
+            self._admin_socket,
+            lambda: self._api.started,
+            [self._connections],
+            self._embedded,
+            self._log_level,
         )
         garbage = Garbage(loop, lambda: self._app.sidecar.admission.requests)
         garbage.begin()
@@ -249,8 +258,8 @@ class SidecarServer:
         _log.info("pilotfish has shut down")
 
     def _on_hangup(self) -> None:
-        if self._load is not None:
-            self._settings = read_again(self._load, self._app.sidecar, self._settings, LogLevel())
+        if self._read_again is not None:
+            self._read_again()
 
     def _on_signal(self, number: int) -> None:
         name = signal.Signals(number).name

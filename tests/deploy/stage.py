@@ -145,6 +145,8 @@ class Stage:
         """A workload, from the first records of its pods to their end. Yields its path at the API server."""
         path = self.create(manifest)
         self.wait_for_records(topic, manifest["spec"].get("replicas", 1), 50)
+        # The API server is behind kubelet.
+        self.wait(self._all_run, "containers that run")
         yield path
         self.server.delete(path)
         self.wait_until_gone()
@@ -229,6 +231,9 @@ class Stage:
 
         self.wait(is_back, "a sidecar that is started again")
         return self.sidecar()
+
+    def _all_run(self) -> bool:
+        return all("running" in it["state"] for pod in self.pods() for it in statuses(pod))
 
     def stored_count(self, topic: str, *, repeated: int = 0) -> int:
         """How many records are stored: those that were acknowledged, and no others.

@@ -73,7 +73,6 @@ class Publishing:
         self._metrics = metrics
         self._app_id = app_id(settings)
         self._pubsubs = frozenset(settings.dapr_pubsub_names)
-        self._max_bytes = settings.max_waiting_bytes
 
     async def publish(self, request: Request, pubsub: str, topic: str) -> Response:
         """One event. Raises ProblemError where it was not acknowledged."""
@@ -149,7 +148,8 @@ class Publishing:
                 body = await read_body(
                     request.scope, request.receive, permit, self._producing.times.timeout_ms
                 )
-                making = EventRecords(target, self._app_id, self._clock.wall_ms(), self._max_bytes)
+                _, max_bytes = self._admission.limits
+                making = EventRecords(target, self._app_id, self._clock.wall_ms(), max_bytes)
 
                 def understood(body: bytes) -> tuple[list[Entry], list[ProducerRecord]]:
                     entries: list[Entry] = []

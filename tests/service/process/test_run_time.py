@@ -83,23 +83,23 @@ def test_the_log_level_changes_at_run_time(web: HttpApp, root: logging.Logger) -
         {"log_level": "debug"},
     ]
     assert root.level == logging.DEBUG
+    (for_a_while,) = ask(web, root, ("PUT", "/loglevel?level=error&seconds=600"))
+    assert for_a_while.json() == {"log_level": "error"}
 
 
-def test_a_change_for_some_seconds_ends_by_itself(web: HttpApp, root: logging.Logger) -> None:
-    token = web.app.admin_token
-    assert token is not None
-    endpoint = RunTime(web.app.sidecar, token, LogLevel(root))
-
-    async def scenario() -> list[int]:
-        async with web.client(endpoint) as client:
-            levels = []
-            for query in ("level=debug&seconds=600", "level=warning&seconds=600"):
-                assert (await client.put(f"/loglevel?{query}", headers=BEARER)).is_success
-                levels.append(root.level)
-            endpoint._end_change()  # what the timer calls
-            return [*levels, root.level]
-
-    assert run(scenario()) == [logging.DEBUG, logging.WARNING, logging.INFO]
+def test_a_change_for_some_seconds_ends_and_a_later_one_lasts(root: logging.Logger) -> None:
+    log_level = LogLevel(root)
+    end_of_debug = log_level.set_for_a_while("debug", "a test")
+    assert log_level.now == "debug"
+    end_of_warning = log_level.set_for_a_while("warning", "a test")
+    end_of_debug()
+    assert log_level.now == "warning"
+    end_of_warning()
+    assert log_level.now == "info"
+    end = log_level.set_for_a_while("debug", "a test")
+    log_level.set("error", "a test")
+    end()
+    assert log_level.now == "error"
 
 
 def test_stacks_are_those_of_the_other_threads(web: HttpApp, root: logging.Logger) -> None:
@@ -157,32 +157,72 @@ def settings_of(**changed: Any) -> Settings:
     return Settings(kafka={"bootstrap.servers": "localhost:9092"}, **changed)
 
 
+def hang_up(web: HttpApp, root: logging.Logger, read: Settings, *, limit: int | None = None) -> None:
+    started = settings_of()
+    read_again(lambda: read, web.app.sidecar, started, limit, LogLevel(root))
+
+
 def test_settings_that_can_change_are_read_again(
-    root: logging.Logger, caplog: pytest.LogCaptureFixture
+    web: HttpApp, root: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    web = HttpApp()
-    in_force = web.app.sidecar.settings
-    read = settings_of(log_level="debug", max_waiting_requests=1, api_port=9)
     with caplog.at_level(logging.INFO):
-        now = read_again(lambda: read, web.app.sidecar, in_force, LogLevel(root))
+        hang_up(web, root, settings_of(log_level="debug", max_waiting_requests=1, api_port=9))
     assert root.level == logging.DEBUG
-    assert (now.log_level, now.max_waiting_requests, now.api_port) == ("debug", 1, in_force.api_port)
     with web.app.sidecar.admission.acquire(1), pytest.raises(ProblemError) as refused:
         web.app.sidecar.admission.acquire(1)
     assert refused.value.problem.status == 429
-    assert "changed: max_waiting_requests=1, log_level=debug" in caplog.text
+    assert "changed: log_level=debug, max_waiting_requests=1" in caplog.text
     assert "these need a restart: api_port" in caplog.text
+    (answer,) = ask(web, root, ("GET", "/config"))
+    shown = answer.json()["settings"]
+    assert (shown["log_level"], shown["max_waiting_requests"]) == ("debug", 1)
 
 
-def test_an_invalid_file_changes_nothing(root: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
-    web = HttpApp()
-    in_force = web.app.sidecar.settings
+def test_a_change_that_needs_a_restart_is_reported_until_it_is_taken_back(
+    web: HttpApp, root: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        caplog.clear()
+        hang_up(web, root, settings_of(api_port=9))
+        assert "these need a restart: api_port" in caplog.text
+    caplog.clear()
+    hang_up(web, root, settings_of())
+    assert "restart" not in caplog.text
 
+
+def test_what_is_sized_for_a_memory_limit_is_not_reported_as_changed_and_too_much_is(
+    web: HttpApp, root: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = 128 << 20
+    with caplog.at_level(logging.INFO):
+        hang_up(web, root, settings_of(max_waiting_bytes=48 << 20), limit=limit)
+    assert f"changed: max_waiting_bytes={48 << 20}\n" in caplog.text
+    assert "restart" not in caplog.text
+    assert "SIGHUP: the memory limit of 128 MiB is too small for these settings" in caplog.text
+    caplog.clear()
+    hang_up(web, root, settings_of(), limit=limit)
+    # Not given any more: it is sized again.
+    assert web.app.sidecar.admission.limits[1] < settings_of().max_waiting_bytes
+
+
+def test_the_level_of_the_file_ends_a_change_for_some_seconds(web: HttpApp, root: logging.Logger) -> None:
+    log_level = LogLevel(root)
+    end = log_level.set_for_a_while("debug", "a test")
+    read_again(lambda: settings_of(log_level="error"), web.app.sidecar, settings_of(), None, log_level)
+    end()
+    assert log_level.now == "error"
+
+
+def test_an_invalid_file_changes_nothing(
+    web: HttpApp, root: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
     def load() -> Settings:
         raise SettingsError("log_level: unknown\napi_port: must be a number")
 
-    assert read_again(load, web.app.sidecar, in_force, LogLevel(root)) is in_force
+    before = web.app.sidecar.admission.limits
+    read_again(load, web.app.sidecar, settings_of(), None, LogLevel(root))
     assert root.level == logging.INFO
+    assert web.app.sidecar.admission.limits == before
     assert "the settings stay as they are: log_level: unknown; api_port: must be a number" in caplog.text
 
 
