@@ -144,6 +144,9 @@ class ApiProtocol(HttpToolsProtocol):
         if running is not None and not running.response_complete:
             running.disconnected = True
             running.message_event.set()
+        for cycle in (running, self._last):
+            if cycle is not None:
+                cycle.body.clear()
         self.pipeline.clear()
         if self.is_made:
             self._connections.left(self)
@@ -388,6 +391,10 @@ class ApiProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
+        running = self._running
+        if running is not None:
+            # Nobody reads it any more, and only the garbage collector ends a closed connection's objects.
+            running.body.clear()
         if self.transport.is_closing():
             return
         if self.pipeline:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from service.wire.asgi import ANSWER
 from tests.support.coroutine_tests import until
@@ -185,6 +189,51 @@ async def test_a_refusal_that_ends_the_connection_does_end_it() -> None:
         caller = await served.call()
         caller.send(request(f"{RECORDS}?timeout_ms=20", *head, method="POST") + b"{")
         assert (await caller.until_closed()).startswith(b"HTTP/1.1 408 ")
+
+
+def kept_bodies() -> list[int]:
+    """The sizes of the bodies that requests still have, also those of closed connections."""
+    return [len(it.body) for it in gc.get_objects() if isinstance(it, RequestResponseCycle) and it.body]
+
+
+@on_each_loop
+async def test_a_body_that_nobody_reads_is_not_kept() -> None:
+    """Refused by its announced length: the bytes that came with the head have no reader."""
+    gc.freeze()  # bodies of other tests
+    head = ("content-type: application/json", "content-length: 100000000")
+    sent = request(RECORDS, *head, method="POST") + b"x" * 60_000
+    try:
+        async with Served(with_orders().app) as served:
+            callers = [await served.call() for _ in range(3)]
+            for caller in callers:
+                caller.send(sent)
+            for caller in callers:
+                assert (await caller.answer())[0] == 413
+            assert kept_bodies() == []
+    finally:
+        gc.unfreeze()
+
+
+@on_each_loop
+async def test_a_body_whose_caller_goes_away_is_not_kept() -> None:
+    gc.freeze()
+    called, ends = asyncio.Event(), asyncio.Event()
+
+    async def reads_nothing(scope: Scope, receive: Receive, send: Send) -> None:
+        called.set()
+        await ends.wait()
+
+    try:
+        async with Served(reads_nothing) as served:
+            caller = await served.call()
+            caller.send(request(RECORDS, "content-length: 100000", method="POST") + b"x" * 60_000)
+            await called.wait()
+            await until(lambda: bool(kept_bodies()))
+            await caller.hang_up()
+            await until(lambda: not kept_bodies())
+            ends.set()
+    finally:
+        gc.unfreeze()
 
 
 @on_each_loop
