@@ -116,11 +116,6 @@ def setup_timeout(timeout_ms: int) -> Disconnection:
     return Disconnection("setup_timeout", detail, timed_out=True)
 
 
-def slow_address() -> Disconnection:
-    """Returns the end of a connection whose address did not accept in time, if there is another (CONN-14)."""
-    return Disconnection("setup_timeout", "the address did not accept in time", timed_out=True)
-
-
 def request_timeout() -> Disconnection:
     """Returns the end of a connection whose request timed out (NET-18)."""
     return Disconnection("request_timeout", "a request was not answered within its timeout", timed_out=True)

@@ -66,6 +66,8 @@ class HostileNetwork(MockSelector):
         address: tuple[str, int],
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        *,
+        also: bool = False,
     ) -> None:
         self.connects.append((node_id, self._now_ms()))
         if address[1] not in _PORTS:
@@ -86,7 +88,7 @@ class HostileNetwork(MockSelector):
             self.after(1, lambda: self.fail_authentication(node_id) if self.is_open(node_id) else None)
         else:
             self._never_ready.discard(node_id)
-        super().connect(node_id, host, address, send_buffer_bytes, receive_buffer_bytes)
+        super().connect(node_id, host, address, send_buffer_bytes, receive_buffer_bytes, also=also)
 
     def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
         now_ms = super().poll(timeout_ms, writes_end_it=writes_end_it)
