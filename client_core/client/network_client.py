@@ -468,7 +468,7 @@ class NetworkClient:
             timeout_ms = self._states.connection_setup_timeout_ms(node_id)
             unresolved = self._connections.resolving.get(node_id)
             ended = (
-                disconnection.setup_timeout(timeout_ms)
+                disconnection.setup_timeout(self._connections.where(node_id), timeout_ms)
                 if unresolved is None
                 else disconnection.resolve_timeout(unresolved.host, timeout_ms)
             )

@@ -266,6 +266,11 @@ class NodeConnections:
         self.states.race_addresses(node.id, now_ms)
         return None
 
+    def where(self, node_id: int) -> str:
+        """Returns `host:port` of a node, for people; empty for one that is not known."""
+        node = self.states.get(node_id)
+        return "" if node is None else f"{node.host}:{node.port}"
+
     def slowly_resolving(self, now_ms: int) -> set[int]:
         """Returns the nodes with look-ups that run longer than USUAL_LOOK_UP_MS."""
         return {
