@@ -161,8 +161,8 @@ class ClusterConnectionStates:
         """Returns the nodes that have been CONNECTING for longer than their timeout (CONN-07)."""
         return [node_id for node_id in self.connecting_nodes if self._is_setup_timed_out(node_id, now_ms)]
 
-    def nodes_with_slow_address(self, now_ms: int) -> Sequence[int]:
-        """Returns the nodes whose next address is to be tried, because the present one is slow (CONN-14)."""
+    def nodes_with_address_due(self, now_ms: int) -> Sequence[int]:
+        """Returns the nodes that are to try another address, because none has accepted (CONN-14)."""
         return [node_id for node_id in self.connecting_nodes if self._is_address_due(node_id, now_ms)]
 
     def until_next_address_ms(self, now_ms: int) -> int:
@@ -170,24 +170,25 @@ class ClusterConnectionStates:
         due = (self._nodes[node_id].address_due_ms for node_id in self.connecting_nodes)
         return max(min((due_ms for due_ms in due if due_ms is not None), default=FOREVER_MS) - now_ms, 0)
 
-    def has_next_address(self, node_id: int) -> bool:
-        """Returns whether the node is CONNECTING, and another address can be tried within this attempt."""
-        return node_id in self.connecting_nodes and self._nodes[node_id].has_next_address
+    def has_untried_address(self, node_id: int) -> bool:
+        """Returns whether the node is CONNECTING, and this attempt has not tried all addresses."""
+        return node_id in self.connecting_nodes and self._nodes[node_id].has_untried_address
 
-    def try_next_address(self, node_id: int) -> bool:
-        """Moves a CONNECTING node to its next address, within this attempt; returns False if it has none."""
-        if not self.has_next_address(node_id):
-            return False
-        self._nodes[node_id].move_to_next_address()
-        return True
+    def try_next_address(self, node_id: int, under_way: Collection[str]) -> bool:
+        """Moves a CONNECTING node to its next address within this attempt; False if all are under way."""
+        return node_id in self.connecting_nodes and self._nodes[node_id].try_next_address(under_way)
 
-    def address_tried(self, node_id: int, now_ms: int) -> None:
-        """Notes that the node's present address is being connected to."""
-        self._node(node_id).wait_for_address(now_ms)
+    def is_patient(self, node_id: int, now_ms: int) -> bool:
+        """Returns whether slow addresses of the node get more time, although others have refused."""
+        return self._node(node_id).is_patient(now_ms)
 
-    def address_answered(self, node_id: int) -> None:
-        """Notes that it has accepted: TLS and SASL may take longer."""
-        self._node(node_id).address_due_ms = None
+    def race_addresses(self, node_id: int, now_ms: int) -> None:
+        """Notes that the node's current address is being connected to."""
+        self._node(node_id).race(now_ms)
+
+    def address_accepted(self, node_id: int, remote_address: str) -> None:
+        """Notes which address has accepted (host:port). TLS and SASL may take longer."""
+        self._node(node_id).accepted_by(remote_address)
 
     def current_address(self, node_id: int) -> str | None:
         """Returns the address for the current attempt; None while the name is being resolved.

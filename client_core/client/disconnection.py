@@ -110,15 +110,10 @@ def perhaps_for_want_of_sasl(ended: Disconnection) -> Disconnection:
     return replace(ended, detail=detail, log_level=logging.WARNING)
 
 
-def setup_timeout(timeout_ms: int) -> Disconnection:
-    """Returns the end of a connection that was CONNECTING too long (NET-17)."""
-    detail = f"connection was not set up within {timeout_ms} ms"
-    return Disconnection("setup_timeout", detail, timed_out=True)
-
-
-def slow_address() -> Disconnection:
-    """Returns the end of a connection whose address did not accept in time, if there is another (CONN-14)."""
-    return Disconnection("setup_timeout", "the address did not accept in time", timed_out=True)
+def setup_timeout(where: str, timeout_ms: int) -> Disconnection:
+    """Returns the end of a connection to `where` (host:port) that was CONNECTING too long (NET-17)."""
+    detail = f"the connection to {where} was not set up within {timeout_ms} ms"
+    return Disconnection("setup_timeout", detail, logging.WARNING, timed_out=True)
 
 
 def request_timeout() -> Disconnection:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from client_core.client.connection_status import ConnectionStatus
-    from client_core.client.disconnection import Disconnection
     from client_core.client.host_resolver import NodeResolver
     from client_core.client.in_flight_requests import InFlightRequest
     from client_core.client.kafka_client import ClientRequest, CompletionHandler, LeastLoadedNode
@@ -440,10 +439,10 @@ class NetworkClient:
             if not self._is_open(node_id):
                 continue
             ended = disconnection.from_channel(channel)
-            if ended.reason == "refused" and self._states.has_next_address(node_id):
-                self._try_next_address(responses, node_id, now_ms, ended)
-                continue
-            self._ends.process(responses, node_id, now_ms, ended)
+            if ended.reason == "refused" and self._states.has_untried_address(node_id):
+                self._try_next_address(responses, node_id, now_ms)
+            elif ended.reason != "refused" or not self._connections.is_waiting_for_others(node_id, now_ms):
+                self._ends.close_and_process(responses, node_id, now_ms, ended)
 
     def _handle_connections(self) -> None:
         for node_id in self._selector.connected:
@@ -469,21 +468,18 @@ class NetworkClient:
             timeout_ms = self._states.connection_setup_timeout_ms(node_id)
             unresolved = self._connections.resolving.get(node_id)
             ended = (
-                disconnection.setup_timeout(timeout_ms)
+                disconnection.setup_timeout(self._connections.where(node_id), timeout_ms)
                 if unresolved is None
                 else disconnection.resolve_timeout(unresolved.host, timeout_ms)
             )
             self._ends.close_and_process(responses, node_id, now_ms, ended)  # NET-17
-        for node_id in self._states.nodes_with_slow_address(now_ms):
-            self._selector.close_connection(node_id)
-            self._try_next_address(responses, node_id, now_ms, disconnection.slow_address())
+        for node_id in self._states.nodes_with_address_due(now_ms):
+            self._try_next_address(responses, node_id, now_ms)
 
-    def _try_next_address(
-        self, responses: list[ClientResponse], node_id: int, now_ms: int, ended: Disconnection
-    ) -> None:
-        prevented = self._connections.open_next_address(node_id, now_ms, ended)
+    def _try_next_address(self, responses: list[ClientResponse], node_id: int, now_ms: int) -> None:
+        prevented = self._connections.open_next_address(node_id, now_ms)
         if prevented is not None:
-            self._ends.process(responses, node_id, now_ms, prevented)
+            self._ends.close_and_process(responses, node_id, now_ms, prevented)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now_ms: int) -> None:
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):

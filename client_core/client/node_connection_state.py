@@ -9,11 +9,12 @@
     READY                    DISCONNECTED
     AUTHENTICATION_FAILED    CONNECTING, itself
 
-Each attempt uses the name's next address. The name is resolved again after all addresses were tried, or
-after an established connection dropped (CONN-08, CONN-09). Within an attempt, an address that does not accept
-in time is left for the next one (CONN-14): Java waits for it until the set-up timeout. No I/O but the
-resolver's. Owned by ClusterConnectionStates, on the I/O thread. Source: ClusterConnectionStates,
-NodeConnectionState, ConnectionState, Kafka 4.3 (KIP-602).
+Each attempt begins with the name's next address. The name is resolved again after all addresses were tried,
+or after an established connection dropped (CONN-08, CONN-09). Within an attempt the addresses are raced
+(CONN-14): while none has accepted, another one is connected to every ADDRESS_DELAY_MS, and the first that
+accepts is used. Java waits for one address until the set-up timeout. No I/O but the resolver's. Owned by
+ClusterConnectionStates, on the I/O thread. Source: ClusterConnectionStates, NodeConnectionState,
+ConnectionState, Kafka 4.3 (KIP-602).
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.client.host_resolver import resolve
 from client_core.errors import IllegalStateError
+from client_core.network.transport_layer import format_address
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from client_core.client.host_resolver import NodeResolver
     from client_core.error_codes import Errors
@@ -35,9 +37,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-#: How long an address may take to accept a connection before the next one is tried. Source: RFC 8305's
+#: How long an address may take to accept a connection before the next one is tried, too. Source: RFC 8305's
 #: Connection Attempt Delay.
 ADDRESS_DELAY_MS: Final = 250
+
+#: How long a first attempt waits for slow addresses if others refuse. It doubles with each failed attempt.
+_FIRST_PATIENCE_MS: Final = 2 * ADDRESS_DELAY_MS
 _MOST_DOUBLINGS: Final = 6
 
 #: Id of a second connection to a broker, which tries new credentials. Negative like the ids of
@@ -102,6 +107,7 @@ class NodeConnectionState:
         "_addresses",
         "_last_attempted_address",
         "_resolver",
+        "_tried",
         "address_due_ms",
         "authentication_error",
         "connection_setup_timeout_ms",
@@ -149,9 +155,11 @@ class NodeConnectionState:
         self.is_held = False
         self._resolver = resolver
         self._addresses: Sequence[str] = ()
+        #: Of the address with which the present attempt began, and how many it has tried since.
         self._address_index = 0
+        self._tried = 0
         self._last_attempted_address: str | None = None
-        #: When the next address is tried instead, unless the present one answers; None if never.
+        #: When another address is tried, too, unless one has accepted; None if never.
         self.address_due_ms: int | None = None
 
     def __repr__(self) -> str:
@@ -206,30 +214,68 @@ class NodeConnectionState:
             self._resolve_addresses()
         if not self._addresses:
             return None
-        address = self._addresses[self._address_index]
+        address = self._address(self._tried)
         self._last_attempted_address = address
         return address
 
+    def _address(self, number: int) -> str:
+        """Returns an address of the present attempt: 0 is the first one that it tried."""
+        return self._addresses[(self._address_index + number) % len(self._addresses)]
+
     @property
-    def has_next_address(self) -> bool:
-        """Whether another address can be tried without a new look-up."""
-        return self._address_index + 1 < len(self._addresses)
+    def has_untried_address(self) -> bool:
+        """Whether this attempt has not tried all addresses of the name."""
+        return self._tried + 1 < len(self._addresses)
 
-    def wait_for_address(self, now_ms: int) -> None:
-        """Limits the wait for the address that is tried now, if there is another one (CONN-14).
+    def try_next_address(self, under_way: Collection[str]) -> bool:
+        """Makes the next address the current one; returns False if all are `under_way` (host:port).
 
-        The limit doubles with each failed attempt: all addresses may be slow. The last one has the rest of
-        the set-up timeout.
+        After the last one it continues with the first: an address may accept that has refused.
         """
-        delay_ms = ADDRESS_DELAY_MS << min(self.failed_connect_attempts, _MOST_DOUBLINGS)
-        self.address_due_ms = now_ms + delay_ms if self.has_next_address else None
+        count = len(self._addresses)
+        for number in range(self._tried + 1, self._tried + 1 + count):
+            if format_address((self._address(number), self.port)) not in under_way:
+                self._tried = number
+                return True
+        return False
+
+    def race(self, now_ms: int) -> None:
+        """Sets when this attempt tries another address (CONN-14): never, if the name has only one.
+
+        One that has refused is tried again after the reconnect backoff, or when the patience ends.
+        """
+        delay_ms = ADDRESS_DELAY_MS
+        if not self.has_untried_address:
+            delay_ms = max(delay_ms, min(self.reconnect_backoff_ms, self._patience_left_ms(now_ms)))
+        self.address_due_ms = now_ms + delay_ms if len(self._addresses) > 1 else None
+
+    def is_patient(self, now_ms: int) -> bool:
+        """Returns whether addresses that have not answered get more time, although others have refused.
+
+        Without a limit, a dead address would hide that the broker is down. With a fixed one, a slow address
+        would never be connected to.
+        """
+        return self._patience_left_ms(now_ms) > 0
+
+    def _patience_left_ms(self, now_ms: int) -> int:
+        patience_ms = _FIRST_PATIENCE_MS << min(self.failed_connect_attempts, _MOST_DOUBLINGS)
+        return self.last_connect_attempt_ms + patience_ms - now_ms
+
+    def accepted_by(self, remote_address: str) -> None:
+        """Ends the race. If this connection fails, the next attempt begins with the address after it."""
+        self.address_due_ms = None
+        for index, address in enumerate(self._addresses):
+            if format_address((address, self.port)) == remote_address:
+                self._address_index, self._tried = index, 0
+                self._last_attempted_address = address
 
     def move_to_next_address(self) -> None:
         """Makes the next attempt use the next address; after the last one, it resolves again (CONN-08)."""
         if not self._addresses:
             return
-        self._address_index += 1
-        if self._address_index == len(self._addresses):
+        self._address_index += 1 + self._tried
+        self._tried = 0
+        if self._address_index >= len(self._addresses):
             self.clear_addresses()
 
     def clear_addresses(self) -> None:
@@ -240,6 +286,7 @@ class NodeConnectionState:
         if addresses is None:
             return
         self._addresses = addresses
+        self._tried = 0
         _log.debug("Resolved host %s to addresses %s", self.host, self._addresses)
         # Not the same address twice in a row: of several load balancers, this one may be dead (CONN-09).
         repeats = len(self._addresses) > 1 and self._addresses[0] == self._last_attempted_address

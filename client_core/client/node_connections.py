@@ -208,12 +208,13 @@ class NodeConnections:
         refusal = self._config.allowed_hosts.refusal_of_host(node.host)
         return disconnection.forbidden(refusal) if refusal else self.open(node, now_ms)
 
-    def open_next_address(self, node_id: int, now_ms: int, ended: Disconnection) -> Disconnection | None:
-        """Connects a CONNECTING node, whose connection was closed, at its next address (CONN-14)."""
+    def open_next_address(self, node_id: int, now_ms: int) -> Disconnection | None:
+        """Connects a CONNECTING node to another address, too (CONN-14); returns the cause of a failure."""
         node = self.states.get(node_id)
-        if node is None or not self.states.try_next_address(node_id):
-            return ended
-        _log.debug("%s: trying its next address: %s", self._called(node_id), ended.detail)
+        if node is None or not self.states.try_next_address(node_id, self._selector.addresses_of(node_id)):
+            self.states.race_addresses(node_id, now_ms)  # all are under way
+            return None
+        _log.debug("%s: trying another address", self._called(node_id))
         return self.open(Node(node_id, node.host, node.port), now_ms)
 
     def open(self, node: Node, now_ms: int) -> Disconnection | None:
@@ -223,10 +224,20 @@ class NodeConnections:
         """
         prevented = self._open(node, now_ms)
         while (
-            prevented is not None and prevented.reason == "refused" and self.states.try_next_address(node.id)
+            prevented is not None
+            and prevented.reason == "refused"
+            and self.states.has_untried_address(node.id)
+            and self.states.try_next_address(node.id, ())
         ):
             prevented = self._open(node, now_ms)
+        if prevented is not None and self.is_waiting_for_others(node.id, now_ms):
+            self.states.race_addresses(node.id, now_ms)
+            return None
         return prevented
+
+    def is_waiting_for_others(self, node_id: int, now_ms: int) -> bool:
+        """Returns whether an attempt goes on after an address refused: others get more time to accept."""
+        return bool(self._selector.addresses_of(node_id)) and self.states.is_patient(node_id, now_ms)
 
     def _open(self, node: Node, now_ms: int) -> Disconnection | None:
         self.resolving.pop(node.id, None)
@@ -248,11 +259,17 @@ class NodeConnections:
                 (address, node.port),
                 self._config.send_buffer_bytes,
                 self._config.receive_buffer_bytes,
+                also=True,
             )
         except OSError as error:
             return disconnection.unreachable(f"{node.host}:{node.port} can't be connected to: {error}")
-        self.states.address_tried(node.id, now_ms)
+        self.states.race_addresses(node.id, now_ms)
         return None
+
+    def where(self, node_id: int) -> str:
+        """Returns `host:port` of a node, for people; empty for one that is not known."""
+        node = self.states.get(node_id)
+        return "" if node is None else f"{node.host}:{node.port}"
 
     def slowly_resolving(self, now_ms: int) -> set[int]:
         """Returns the nodes with look-ups that run longer than USUAL_LOOK_UP_MS."""
@@ -276,7 +293,8 @@ class NodeConnections:
 
     def connected(self, node_id: int) -> None:
         """TCP is connected. Next come TLS and SASL, if any, then ApiVersions (NET-14)."""
-        self.states.address_answered(node_id)
+        for remote_address in self._selector.addresses_of(node_id):
+            self.states.address_accepted(node_id, remote_address)
         if self._config.discover_broker_versions:
             _log.debug("Completed connection to node %d. Fetching API versions.", node_id)
             self.needing_api_versions[node_id] = self._question()

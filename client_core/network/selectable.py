@@ -104,11 +104,19 @@ class Selectable(Protocol):
         address: tuple[str, int],
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        *,
+        also: bool = False,
     ) -> None:
         """Begins to connect to a resolved address; TLS verifies the name `host`.
 
+        `also`: even while the node is connecting to other addresses. The first connection that is established
+        is the node's, and the others are closed; `disconnected` reports each that fails before (CONN-14).
         Raises IllegalStateError when the id is in use, OSError when the system refuses at once (SEL-01).
         """
+        ...
+
+    def addresses_of(self, node_id: int) -> Sequence[str]:
+        """Returns `host:port` of the node's connection, or of each one that is not yet established."""
         ...
 
     def wakeup(self) -> None:

@@ -138,6 +138,8 @@ class Selector:
             else IdleExpiry(config.connections_max_idle_ms, clock.now_ms())
         )
         self._channels: dict[int, KafkaChannel] = {}
+        # Further connects of nodes that are still connecting, each to another address.
+        self._rivals: dict[int, list[KafkaChannel]] = {}
         # Channels that get a turn without an event: they have a buffered frame or a new send, or were
         # connected at once.
         self._due: dict[int, KafkaChannel] = {}
@@ -174,12 +176,16 @@ class Selector:
         address: tuple[str, int],
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        *,
+        also: bool = False,
     ) -> None:
         """Begins to connect to a resolved address (SEL-01); a later poll reports the result.
 
-        Raises IllegalStateError when the id is in use, OSError when it can't even begin.
+        `also`: even while the node is connecting to other addresses (CONN-14). Raises IllegalStateError when
+        the id is in use, OSError when it can't even begin.
         """
-        if node_id in self._channels:
+        present = self._channels.get(node_id)
+        if present is not None and (present.is_connected or not also):
             raise IllegalStateError(f"There is already a connection for id {node_id}")
         connection, is_connected = self._open_socket(address, send_buffer_bytes, receive_buffer_bytes)
         try:
@@ -194,16 +200,27 @@ class Selector:
                     f"no channel for node {node_id} at {format_address(address)}: {error}"
                 ) from error
             raise
-        self._channels[node_id] = channel
+        if present is None:
+            self._channels[node_id] = channel
+        else:
+            self._rivals.setdefault(node_id, []).append(channel)
         if is_connected:
             self._due[node_id] = channel
         if self._idle_expiry is not None:
             self._idle_expiry.touch(node_id, self._clock.now_ms())
 
+    def addresses_of(self, node_id: int) -> Sequence[str]:
+        """Returns `host:port` of the node's connection, or of each one that is not yet established."""
+        return [channel.remote_address for channel in self._attempts(node_id)]
+
+    def _attempts(self, node_id: int) -> Sequence[KafkaChannel]:
+        """Returns the node's channel, or each one that is not yet established."""
+        channel = self._channels.get(node_id)
+        return () if channel is None else (channel, *self._rivals.get(node_id, ()))
+
     def close_connection(self, node_id: int) -> None:
         """Closes one connection and drops its pending data; `disconnected` does not report it (SEL-12)."""
-        channel = self._channels.get(node_id)
-        if channel is not None:
+        for channel in self._attempts(node_id):
             channel.end(ChannelStateName.LOCAL_CLOSE, "closed by this client")
             self._close_channel(channel)
 
@@ -369,6 +386,8 @@ class Selector:
 
     def _take_turn(self, channel: KafkaChannel, mask: int, now_ms: int) -> None:
         """Does a channel's possible I/O; closes it when its connection is lost."""
+        if not channel.is_connected and channel not in self._attempts(channel.node_id):
+            return  # in this poll another address was faster, and it was closed
         if self._idle_expiry is not None:
             self._idle_expiry.touch(channel.node_id, now_ms)
         try:
@@ -388,6 +407,9 @@ class Selector:
         if not channel.is_connected:
             if not channel.finish_connect():
                 return
+            if self._rivals:
+                self._close_rivals_of(channel)
+            self.disconnected.pop(channel.node_id, None)  # another address failed in this poll
             self.connected.append(channel.node_id)
             log.debug("Connected to node %s at %s", channel.node_id, channel.remote_address)
         if not channel.ready:
@@ -463,7 +485,29 @@ class Selector:
             self._selector.register(channel, interest, channel)
         channel.registered_interest = interest
 
+    def _close_rivals_of(self, channel: KafkaChannel) -> None:
+        """Makes an established channel its node's only one."""
+        node_id = channel.node_id
+        for rival in self._attempts(node_id):
+            if rival is not channel:
+                self._free(rival)
+        self._channels[node_id] = channel
+        self._rivals.pop(node_id, None)
+
+    def _has_left_rivals(self, channel: KafkaChannel) -> bool:
+        """Removes a channel that is not established; returns False if it was its node's only one."""
+        others = [other for other in self._attempts(channel.node_id) if other is not channel]
+        if not others:
+            return False
+        self._channels[channel.node_id], *self._rivals[channel.node_id] = others
+        if len(others) == 1:
+            del self._rivals[channel.node_id]
+        return True
+
     def _close_channel(self, channel: KafkaChannel) -> None:
+        self._free(channel)
+        if self._rivals and self._has_left_rivals(channel):
+            return
         node_id = channel.node_id
         del self._channels[node_id]
         self._due.pop(node_id, None)
@@ -472,6 +516,9 @@ class Selector:
             self._idle_expiry.forget(node_id)
         if node_id in self.connected:  # connected, then failed in one poll: report the failure (SEL-16)
             self.connected.remove(node_id)
+
+    def _free(self, channel: KafkaChannel) -> None:
+        """Frees the channel's socket and registration."""
         if channel.registered_interest:
             self._selector.unregister(channel)
             channel.registered_interest = 0

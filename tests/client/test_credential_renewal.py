@@ -319,7 +319,7 @@ def test_a_trial_that_can_not_even_begin_is_made_again() -> None:
     class Routeless(MockSelector):
         has_route = True
 
-        def connect(self, *to: Any) -> None:
+        def connect(self, *to: Any, also: bool = False) -> None:
             if not self.has_route:
                 raise OSError("no route to host")
             super().connect(*to)

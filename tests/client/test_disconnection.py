@@ -67,7 +67,7 @@ def test_each_end_that_the_client_makes_has_its_reason_and_volume() -> None:
         (disconnection.unresolved("why", OSError()), ("unresolved", WARNING, False)),
         (disconnection.resolve_timeout("why", 5), ("unresolved", WARNING, True)),
         (disconnection.forbidden("why"), ("forbidden", WARNING, False)),
-        (disconnection.setup_timeout(5), ("setup_timeout", INFO, True)),
+        (disconnection.setup_timeout("b:1", 5), ("setup_timeout", WARNING, True)),
         (disconnection.request_timeout(), ("request_timeout", INFO, True)),
         (disconnection.local("why"), ("local", INFO, False)),
         (disconnection.local("why", DEBUG), ("local", DEBUG, False)),
@@ -156,8 +156,8 @@ def test_a_node_that_cannot_be_connected_to_is_logged_once_and_another_failure_a
     assert [limiter.ended(1, other, was_up=False) for _ in range(2)] == [WARNING, DEBUG]
     assert limiter.ended(2, REFUSED, was_up=False) == WARNING
     # Timeouts of any length count as one reason, and new words are not logged without a limit.
-    timeouts = [setup_timeout(10_000), setup_timeout(21_345)]
-    assert [limiter.ended(3, timeout, was_up=False) for timeout in timeouts] == [INFO, DEBUG]
+    timeouts = [setup_timeout("b:1", 10_000), setup_timeout("b:1", 21_345)]
+    assert [limiter.ended(3, timeout, was_up=False) for timeout in timeouts] == [WARNING, DEBUG]
     ways = [Disconnection("refused", f"way {n}", WARNING) for n in range(100)]
     assert [limiter.ended(4, way, was_up=False) for way in ways].count(WARNING) == 8
 

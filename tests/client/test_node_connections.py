@@ -448,7 +448,7 @@ def test_statuses_are_read_while_the_io_thread_goes_on(bench: Bench) -> None:
 
 def test_a_bug_while_connecting_is_no_disconnection() -> None:
     class Broken(MockSelector):
-        def connect(self, *to: object) -> None:
+        def connect(self, *to: object, also: bool = False) -> None:
             raise ValueError("a bug")
 
     resolver, selector = MockResolver("10.0.0.1"), Broken(MockClock())

@@ -170,11 +170,16 @@ class Network:
         address: tuple[str, int],
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        *,
+        also: bool = False,
     ) -> None:
         assert node_id not in self.connecting | self.open
         self.connecting.add(node_id)
         self.known.add(node_id)
         self.asked.append(node_id)
+
+    def addresses_of(self, node_id: int) -> Sequence[str]:
+        return ["127.0.0.1:9092"] if node_id in self.connecting | self.open else []
 
     def wakeup(self) -> None:
         """A step ends its poll anyway."""

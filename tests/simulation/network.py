@@ -106,13 +106,15 @@ class SimulatedNetwork(MockSelector):
         address: tuple[str, int],
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        *,
+        also: bool = False,
     ) -> None:
         broker_id = self._brokers.ports[address[1]]
         connection = Connection(self, node_id, broker_id)
         self._connections[node_id] = connection
         self._streams[node_id] = NetworkReceive(DEFAULT_MAX_RECEIVE_BYTES)
         self.hold_connect(node_id)
-        super().connect(node_id, host, address, send_buffer_bytes, receive_buffer_bytes)
+        super().connect(node_id, host, address, send_buffer_bytes, receive_buffer_bytes, also=also)
         link = self._brokers.links[broker_id]
 
         def arrive() -> None:

@@ -64,9 +64,10 @@ class LocalNames:
 
     def __init__(self, known: str) -> None:
         self._known = known
+        self.is_down = False
 
     def resolve(self, host: str) -> Sequence[str]:
-        if host != self._known:
+        if host != self._known or self.is_down:
             raise OSError(f"{host!r}: Name or service not known")
         return (host,)
 
@@ -126,14 +127,15 @@ def hostile_producer(
     client_events: EventSink = NO_EVENTS,
     credentials: Callable[[], CredentialsVersion] | None = None,
     whole_requests: bool = False,
+    names: LocalNames | None = None,
 ) -> KafkaProducer:
     """The wiring of client_core, with a network and names of our own. `events` are the producer's own."""
     metadata = ProducerMetadata(metadata_config(config), random, clock, client_events)
     metadata.bootstrap([bootstrap])
     settings = network_client_config(config)
     updater = DefaultMetadataUpdater(metadata, settings, client_events)
-    names = LocalNames(bootstrap[0])
-    client = NetworkClient(selector, updater, settings, names, random, client_events, credentials)
+    resolver = names or LocalNames(bootstrap[0])
+    client = NetworkClient(selector, updater, settings, resolver, random, client_events, credentials)
     return KafkaProducer(
         config,
         clock=clock,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from client_core.errors import AuthenticationError
     from client_core.testing.reactions import Sending
     from tests.support.fake_cluster.in_process import InProcessBrokers
     from tests.support.mock_clock import MockClock
@@ -40,6 +41,9 @@ class HostileNetwork(MockSelector):
         self.down: set[int] = set()
         self.unreachable: set[int] = set()
         self.rejecting: set[int] = set()
+        #: What they reject us with, if it is not the password; and brokers that close instead.
+        self.rejection: AuthenticationError | None = None
+        self.closing: set[int] = set()
         #: How much longer a broker takes for a request: by broker and payload, in milliseconds.
         self.delay_ms: Callable[[int, bytes], int] = lambda broker_id, payload: 0
         self._due_ms: dict[int, int] = {}
@@ -66,6 +70,8 @@ class HostileNetwork(MockSelector):
         address: tuple[str, int],
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        *,
+        also: bool = False,
     ) -> None:
         self.connects.append((node_id, self._now_ms()))
         if address[1] not in _PORTS:
@@ -81,12 +87,18 @@ class HostileNetwork(MockSelector):
             self.hold_connect(node_id)
         else:
             self._held_connects.discard(node_id)
-        if broker_id in self.rejecting:
+        if broker_id in self.rejecting | self.closing:
             self.never_ready(node_id)
-            self.after(1, lambda: self.fail_authentication(node_id) if self.is_open(node_id) else None)
+            self.after(1, lambda: self._reject(node_id) if self.is_open(node_id) else None)
         else:
             self._never_ready.discard(node_id)
-        super().connect(node_id, host, address, send_buffer_bytes, receive_buffer_bytes)
+        super().connect(node_id, host, address, send_buffer_bytes, receive_buffer_bytes, also=also)
+
+    def _reject(self, node_id: int) -> None:
+        if self._broker_of[node_id] in self.closing:
+            self.disconnect(node_id)
+        else:
+            self.fail_authentication(node_id, self.rejection)
 
     def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
         now_ms = super().poll(timeout_ms, writes_end_it=writes_end_it)

@@ -78,7 +78,9 @@ class MockSelector:
         self._made_with: dict[int, CredentialsVersion] = {}
         self._clock = clock
         self._can_connect = can_connect
-        self._addresses: dict[int, str] = {}  # the open connections: node -> remote address
+        #: The open connections: node -> remote address, or several until one is established.
+        self._addresses: dict[int, list[str]] = {}
+        self._established: set[int] = set()
         self._ready: set[int] = set()
         self._held_connects: set[int] = set()
         self._held_sends: set[int] = set()
@@ -115,15 +117,16 @@ class MockSelector:
         """Connects to the node hang until `finish_connect`, `refuse` or `disconnect`."""
         self._held_connects.add(node_id)
 
-    def finish_connect(self, node_id: int) -> None:
-        """Lets a connect succeed that hangs."""
+    def finish_connect(self, node_id: int, remote_address: str | None = None) -> None:
+        """Lets a connect succeed that hangs; the one to `remote_address`, if there are several."""
         self._held_connects.discard(node_id)
-        self._establish(node_id)
+        self._establish(node_id, remote_address)
 
-    def refuse(self, node_id: int) -> None:
-        """Lets a connect fail that hangs."""
+    def refuse(self, node_id: int, remote_address: str | None = None) -> None:
+        """Lets a connect fail that hangs; the one to `remote_address`, if there are several."""
         self._held_connects.discard(node_id)
-        self._end(node_id, ChannelStateName.NOT_CONNECTED, DisconnectError("connection refused"))
+        error = DisconnectError("connection refused")
+        self._end(node_id, ChannelStateName.NOT_CONNECTED, error, remote_address)
 
     def hold_sends(self, node_id: int) -> None:
         """The system takes no more bytes for the node: its sends stay under way."""
@@ -199,16 +202,21 @@ class MockSelector:
         address: tuple[str, int],
         send_buffer_bytes: int,
         receive_buffer_bytes: int,
+        *,
+        also: bool = False,
     ) -> None:
-        if node_id in self._addresses:
+        if node_id in self._addresses and (node_id in self._established or not also):
             raise IllegalStateError(f"There is already a connection for id {node_id}")
         self.attempts.append(Attempt(node_id, host, address))
-        self._addresses[node_id] = format_address(address)
+        self._addresses.setdefault(node_id, []).append(format_address(address))
         self._made_with[node_id] = self.credentials
         if not self._can_connect(address):
-            self.refuse(node_id)
+            self.refuse(node_id, format_address(address))
         elif node_id not in self._held_connects:
-            self._establish(node_id)
+            self._establish(node_id, format_address(address))
+
+    def addresses_of(self, node_id: int) -> Sequence[str]:
+        return tuple(self._addresses.get(node_id, ()))
 
     def wakeup(self) -> None:
         self._wakeup_is_pending = True
@@ -297,24 +305,35 @@ class MockSelector:
             self._connected or self._disconnected or self._completed_sends or self._completed_receives
         )
 
-    def _establish(self, node_id: int) -> None:
+    def _establish(self, node_id: int, remote_address: str | None = None) -> None:
         if node_id not in self._addresses:
             raise AssertionError(f"node {node_id} was not asked to connect")
+        self._addresses[node_id] = [remote_address or self._addresses[node_id][0]]
+        self._established.add(node_id)
+        self._next_disconnected.pop(node_id, None)
         self._next_connected.append(node_id)
         if node_id not in self._never_ready:
             self._ready.add(node_id)
 
     def _end(
-        self, node_id: int, name: ChannelStateName, error: DisconnectError | AuthenticationError | None
+        self,
+        node_id: int,
+        name: ChannelStateName,
+        error: DisconnectError | AuthenticationError | None,
+        remote_address: str | None = None,
     ) -> None:
         if node_id not in self._addresses:
             raise AssertionError(f"there is no connection to node {node_id} that could end")
         detail = None if error is None else error.message
-        self._next_disconnected[node_id] = ChannelState(name, error, self._addresses[node_id], detail)
-        self._forget(node_id)
+        remote_address = remote_address or self._addresses[node_id][0]
+        self._next_disconnected[node_id] = ChannelState(name, error, remote_address, detail)
+        self._addresses[node_id].remove(remote_address)
+        if not self._addresses[node_id]:
+            self._forget(node_id)
 
     def _forget(self, node_id: int) -> None:
         self._addresses.pop(node_id, None)
+        self._established.discard(node_id)
         self._ready.discard(node_id)
         self._under_way.pop(node_id, None)
         self._inbox.pop(node_id, None)

@@ -55,7 +55,7 @@ class Sidecar:
         program: Sequence[str] = ("-m", "service"),
         tls: ssl.SSLContext | None = None,
         headers: Mapping[str, str] | None = None,
-        limits: Mapping[str, int] | None = None,
+        limits: Mapping[str, int | str] | None = None,
     ) -> None:
         self.folder = folder
         self._log = folder / "sidecar.log"

@@ -27,7 +27,7 @@ from service.base.settings import Settings
 from service.process.app import App
 from service.process.health import Health
 from tests.support.fake_cluster.in_process import FIRST_PORT, HOST, InProcessBrokers
-from tests.support.hostile_load import hostile_producer
+from tests.support.hostile_load import LocalNames, hostile_producer
 from tests.support.hostile_network import HostileNetwork
 from tests.support.mock_clock import MockClock
 
@@ -116,6 +116,7 @@ class SimulatedSidecar:
         bootstrap = {"bootstrap.servers": f"{HOST}:{FIRST_PORT}", "linger.ms": "0"}
         self.settings = Settings(kafka=bootstrap | dict(kafka or {}), **settings)
         self._wakeup_ms = 0
+        self.names = LocalNames(HOST)
         sink, of_client = _Sink(), _Sink()
         self.producer: KafkaProducer = hostile_producer(
             self.settings.producer_config(),
@@ -125,6 +126,7 @@ class SimulatedSidecar:
             (HOST, FIRST_PORT),
             sink,
             client_events=of_client,
+            names=self.names,
         )
         of_client.sink = self.producer._refreshes
         self.app = App(self.settings, self.producer)

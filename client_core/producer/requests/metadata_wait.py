@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from client_core.clock import Clock
+    from client_core.errors import Cause
     from client_core.events import EventSink
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
@@ -103,7 +104,13 @@ class BlockingMetadataWait:
         code = self._metadata.settled_error_code(topic)
         metadata = self._metadata
         error = metadata_timeout(
-            metadata.cache, topic, partition, max_wait_ms, code, metadata.last_disconnection
+            metadata.cache,
+            topic,
+            partition,
+            max_wait_ms,
+            code,
+            metadata.last_disconnection,
+            metadata.cause_of_silence,
         )
         return with_cause_of_silence(error, metadata)
 
@@ -158,10 +165,12 @@ def metadata_timeout(
     max_wait_ms: int,
     last_error_code: int | None,
     last_disconnection: str | None = None,
+    cause_of_silence: Callable[[], Cause | None] = lambda: None,
 ) -> TimeoutError:
     """Returns the error of a timed out wait, with Java's text (PROD-02, PROD-03).
 
-    Its cause is the brokers' last error of the topic; or that no broker has answered, and why.
+    Its cause is the brokers' last error of the topic; or that no broker has answered, and why. Without both
+    it is that of `cause_of_silence`, if no broker has answered for the topic.
     """
     count = cache.cluster.partition_count_for_topic(topic)
     if count is None or partition is None:
@@ -175,6 +184,8 @@ def metadata_timeout(
         error.__cause__ = error_for(last_error_code)
     elif cache.is_bootstrap:
         error.__cause__ = no_brokers(last_disconnection)
+    elif count is None:
+        error.because_of(cause_of_silence())
     return error
 
 

@@ -428,6 +428,7 @@ class ParkedRequests:
             limit_ms,
             self._metadata.settled_error_code(request.topic),
             self._metadata.last_disconnection,
+            self._metadata.cause_of_silence,
         )
         with_cause_of_silence(error, self._metadata)
         self._fail(request, error, Phase.METADATA, now_ms, outcome="timeout")

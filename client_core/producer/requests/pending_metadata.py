@@ -259,7 +259,14 @@ class PendingLookups(PendingCalls[PendingLookup]):
             )
         for topic in sorted(lookup.missing):
             code = self._metadata.settled_error_code(topic)
-            lookup.errors[topic] = error or metadata_timeout(cache, topic, None, waited_ms, code)
+            lookup.errors[topic] = error or metadata_timeout(
+                cache,
+                topic,
+                None,
+                waited_ms,
+                code,
+                cause_of_silence=self._metadata.cause_of_silence,
+            )
         answered = self._metadata.answered_cache
         result = MetadataResult(answered, topic_errors=lookup.errors, error=error, waited_ms=waited_ms)
         self._finish(lookup, result)

@@ -51,7 +51,7 @@ CLIENT_DNS_LOOKUP: Final = Option(
     STRING,
     "use_all_dns_ips",
     one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-    "How host names are resolved: try each address in turn, or expand bootstrap names to canonical ones.",
+    "How host names are resolved: try all addresses, or expand bootstrap names to canonical ones.",
 )
 ALLOWED_BROKER_HOSTS: Final = Option(
     "allowed.broker.hosts",

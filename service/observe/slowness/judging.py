@@ -133,8 +133,7 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
         said = f": {error}" if error else ""
         waiting = f"; {_number(status.waiting_for_metadata)} requests and look-ups wait"
         detail = f"no broker of bootstrap.servers has answered yet{said}{waiting}"
-        causes = [(node.last_error_age_ms or 0, node.cause) for node in status.nodes if node.cause]
-        cause = min(causes, key=itemgetter(0))[1] if causes else None
+        cause = _last_cause(status)
         name = Errors.BROKER_NOT_AVAILABLE.name if cause is None else cause.error.name
         yield _Ranked(_Rank.NO_METADATA, 0, Finding(None, "metadata", detail, name))
     elif metadata.last_error_age_ms is not None and (
@@ -143,7 +142,15 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
         error = _aged(metadata.last_error, metadata.last_error_age_ms)
         age = _seconds(metadata.age_ms)
         detail = f"metadata can't be refreshed ({error}): it is {age} old, and leaders may have moved"
-        yield _Ranked(_Rank.STALE, 0, Finding(None, "metadata", detail))
+        is_cut_off = all(node.state != "ready" for node in status.nodes)
+        known = _name_of(_last_cause(status) if is_cut_off else None)
+        yield _Ranked(_Rank.STALE, 0, Finding(None, "metadata", detail, known))
+
+
+def _last_cause(status: ClientStatus) -> Cause | None:
+    """Returns why the connection failed that failed last."""
+    causes = [(node.last_error_age_ms or 0, node.cause) for node in status.nodes if node.cause]
+    return min(causes, key=itemgetter(0))[1] if causes else None
 
 
 def _unreachable(picture: Picture) -> Iterator[_Ranked]:

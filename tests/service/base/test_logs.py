@@ -446,3 +446,26 @@ def test_requests_that_are_refused_leave_nothing_of_theirs_in_the_log(log_format
         web.get(f"/v1/topics/orders?token={SECRET}", headers=bearer)
         web.post(f"/v1.0/publish/pubsub/orders?metadata.x={SECRET}&metadata.rawPayload={SECRET}", content="1")
     assert SECRET not in log.getvalue()
+
+
+def test_a_line_of_the_sidecar_that_is_logged_for_a_request_has_its_trace_id(tmp_path: Path) -> None:
+    """A limit of the wrong type makes the request fail unexpectedly, so that it is logged."""
+    with (
+        FakeCluster(brokers=1) as kafka,
+        Sidecar(
+            tmp_path,
+            bootstrap_servers=kafka.bootstrap_servers,
+            flags=("--log-format", "json"),
+            limits={"idempotency_max_keys": "no number"},
+        ) as sidecar,
+    ):
+        kafka.create_topic("orders", partitions=1)
+        for headers in ({"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}, {}):
+            record = {"records": [{"value": "x"}]}
+            target = "/v1/topics/orders/records"
+            answer = sidecar.api.post(target, json=record, headers={"idempotency-key": "k", **headers})
+            assert answer.status_code == 500, answer.text
+        lines = [json.loads(line) for line in sidecar.log().splitlines()]
+    failures = [line for line in lines if "unexpected exception" in line["msg"]]
+    assert [line.get("trace_id") for line in failures] == [TRACE_ID, None]
+    assert all("trace_id" not in line for line in lines if line not in failures)

@@ -7,6 +7,7 @@ where an operator or a caller meets it: the HTTP answer, a dialect's message, th
 
 from __future__ import annotations
 
+import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,10 +26,12 @@ from client_core import (
     ProducerRecord,
     TimeoutError,
 )
+from client_core.errors import SslAuthenticationError
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import FakeCluster, Hold, SaslDemand, TopicConfig
 from client_core.testing.free_ports import free_ports
 from service.__main__ import main
+from service.process.admin import make_registry
 from tests.support.sidecar import Sidecar
 from tests.support.simulated_sidecar import SimulatedSidecar
 from tests.support.waiting import wait_until
@@ -278,6 +281,83 @@ async def test_a_look_up_without_an_answer_has_the_same_cause_as_a_produce(
         assert (problem["cause"]["kafka_error"], problem["cause"].get("reason")) == (name, reason)
         assert f"The cause: {name}" in problem["detail"]
     assert name in rows()
+    sidecar.close()
+
+
+ALL: Final = (1, 2, 3)
+TLS: Final = SslAuthenticationError("TLS handshake failed: the authority is unknown")
+#: Each reason for which there is no connection, and how it is planted.
+UNCONNECTED: Final[Mapping[str, Callable[[SimulatedSidecar], None]]] = {
+    "refused": lambda sidecar: sidecar.network.down.update(ALL),
+    "authentication": lambda sidecar: sidecar.network.rejecting.update(ALL),
+    "closed": lambda sidecar: sidecar.network.closing.update(ALL),
+    "setup_timeout": lambda sidecar: sidecar.network.unreachable.update(ALL),
+    "unresolved": lambda sidecar: setattr(sidecar.names, "is_down", True),
+}
+
+
+async def produce(sidecar: SimulatedSidecar) -> httpx.Response:
+    path, records = "/v1/topics/orders/records?timeout_ms=28000", {"records": ONE}
+    return await sidecar.ask("POST", path, step_ms=50, json=records)
+
+
+def causes_of(status: Mapping[str, Any]) -> set[tuple[str, str | None]]:
+    """The names and reasons of the causes for which records wait."""
+    counts = [status["leaderless"], *(node["waiting"] for node in status["nodes"])]
+    causes = [count["cause"] for count in counts if count["cause"]]
+    return {(cause["kafka_error"], cause.get("reason")) for cause in causes}
+
+
+def total(sidecar: SimulatedSidecar, name: str, **labels: str) -> float:
+    """The sum of a metric's series that have these labels."""
+    samples = [sample for family in make_registry(sidecar.app).collect() for sample in family.samples]
+    return sum(
+        sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()
+    )
+
+
+@pytest.mark.parametrize("reason", UNCONNECTED)
+async def test_each_reason_for_which_there_is_no_connection_is_shown_alike(
+    reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING")
+    expected = ("NETWORK_EXCEPTION", reason)
+    sidecar = SimulatedSidecar(kafka={"delivery.timeout.ms": "28000", "request.timeout.ms": "20000"})
+    sidecar.network.rejection = TLS
+    sidecar.controller.create_topic("orders", partitions=1, assignment=[[1, 2, 3]])
+    assert (await produce(sidecar)).status_code == 200
+    UNCONNECTED[reason](sidecar)
+    sidecar.network.disconnect_all()
+
+    seen: set[tuple[str, str | None]] = set()
+    findings: set[str] = set()
+    produced = asyncio.ensure_future(produce(sidecar))
+    while not produced.done():
+        status = (await sidecar.get("/v1/status")).json()
+        seen |= causes_of(status)
+        findings |= {finding["kafka_error"] for finding in status["slow"]}
+        stale = [finding for finding in status["slow"] if "can't be refreshed" in finding["detail"]]
+        assert all(finding["kafka_error"] == "NETWORK_EXCEPTION" for finding in stale)
+        await sidecar.sleep(500)
+    assert expected in seen
+    assert "NETWORK_EXCEPTION" in findings
+
+    problem = produced.result().json()
+    assert produced.result().status_code == 503
+    assert (problem["cause"]["kafka_error"], problem["cause"]["reason"]) == expected
+    assert "The cause: NETWORK_EXCEPTION" in problem["detail"]
+    assert any("10.0.0.1" in node["last_error"] for node in status["nodes"])
+    assert total(sidecar, "pilotfish_record_errors_total", cause="NETWORK_EXCEPTION") == 1
+    assert total(sidecar, "pilotfish_broker_disconnects_total", reason=reason) > 0
+    assert f"can't be connected to ({reason}): " in caplog.text
+    assert "The cause: NETWORK_EXCEPTION" in caplog.text
+    assert f"*{reason}*" in ALERTS_PAGE, "the runbook explains it"
+
+    cold = (await sidecar.ask("GET", "/v1/topics/cold?max_block_ms=28000", step_ms=50)).json()
+    if reason == "authentication":  # no timeout: the error itself
+        assert (cold["kafka_error"], cold["detail"]) == ("NETWORK_EXCEPTION", TLS.message)
+    else:
+        assert (cold["cause"]["kafka_error"], cold["cause"]["reason"]) == expected
     sidecar.close()
 
 

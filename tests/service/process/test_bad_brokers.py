@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from client_core import ConfigError
@@ -16,9 +18,12 @@ from client_core.testing import FakeCluster
 from client_core.testing.free_ports import free_ports
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError, load_settings
+from service.process.admin import AdminApp, make_registry
 from service.process.app import App
+from service.process.health import Health
 from tests.support.hostile_peers import HOSTILE_PEERS
 from tests.support.sidecar import Sidecar
+from tests.support.simulated_sidecar import SimulatedSidecar
 from tests.support.steered_dns import SteeredDns
 from tests.support.tcp_peers import ScriptedPeer
 from tests.support.waiting import wait_until
@@ -305,3 +310,25 @@ def test_a_malformed_name_ends_the_process_with_exit_code_2() -> None:
     )
     assert ended.returncode == 2
     assert "kafka..test:9092: each part of a host name has 1 to 63 characters" in ended.stderr
+
+
+async def test_without_a_name_it_has_started_after_half_a_minute_by_default() -> None:
+    """Otherwise the kubelet would restart the pod until DNS knows the brokers."""
+    sidecar = SimulatedSidecar()
+    sidecar.names.is_down = True
+    health = Health(sidecar.app.sidecar, asyncio.get_running_loop(), lambda: True)
+    transport = httpx.ASGITransport(app=AdminApp(make_registry(sidecar.app), health))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as admin:
+        codes: dict[int, int] = {}
+        for second in range(40):
+            codes[second] = (await admin.get("/startupz")).status_code
+            await sidecar.sleep(1_000)
+        assert codes == {second: 503 if second < 30 else 200 for second in range(40)}
+        assert (await admin.get("/readyz")).status_code == 503
+        (node,) = (await sidecar.get("/v1/status")).json()["nodes"]
+        assert "Name or service not known" in node["last_error"]
+        sidecar.names.is_down = False
+        await sidecar.sleep(2_000)
+        assert (await admin.get("/readyz")).status_code == 200
+        assert (await admin.get("/startupz")).status_code == 200
+    sidecar.close()
