@@ -124,7 +124,7 @@ def test_the_base_is_the_one_of_the_dockerfile() -> None:
         (
             {
                 "buildah_inspect": f"{_DIGEST} linux/arm64",
-                "buildah_build": _failed("exec /bin/sh: Exec format error\nexit status 1"),
+                "buildah_build": _failed("fork/exec /bin/sh: exec format error\nError: exit status 1"),
             },
             "this machine runs no programs of linux/arm64; qemu can",
         ),
