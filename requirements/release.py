@@ -38,6 +38,7 @@ TOOLS: Final = ROOT / ".cache" / "tools" / "bin"
 
 #: What the kernel says of a program of another architecture, where no emulator is registered.
 _FOREIGN_PROGRAM: Final = "exec format error"
+_SHOWN_LINES: Final = 12
 
 #: Runs a command with these variables added to the environment, and returns its standard output. Raises
 #: SkippedError if there is no such program, and CommandFailedError.
@@ -49,12 +50,14 @@ class SkippedError(Exception):
 
 
 class CommandFailedError(Exception):
-    """A command ended with another code than 0. The text is its call and its last line, `said` all lines."""
+    """A command ended with another code than 0. The text is its call and last lines, `said` all of them."""
 
     def __init__(self, command: Sequence[str], said: str) -> None:
         self.said = said.strip()
-        self.last_line = (self.said.splitlines() or ["it printed nothing"])[-1].removeprefix("Error: ")
-        super().__init__(f"`{shlex.join(command[:3])} …` failed: {self.last_line}")
+        lines = self.said.splitlines() or ["it printed nothing"]
+        self.last_line = lines[-1].removeprefix("Error: ")
+        shown = "\n".join(lines[-_SHOWN_LINES:])
+        super().__init__(f"`{shlex.join(command[:3])} …` failed:\n{shown}")
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -226,8 +229,10 @@ def sign(path: Path, key: str, program: str, run: Run) -> None:
     """
     # Version 3 leaves the log out only in the format of version 2, which both write if they are asked to.
     version_2 = ("--tlog-upload=false", "--new-bundle-format=false", "--use-signing-config=false")
-    output = ("--output-signature", str(path.with_name(f"{path.name}.sig")))
+    signature = path.with_name(f"{path.name}.sig")
+    output = ("--output-signature", str(signature))
     run((program, "sign-blob", "--yes", *version_2, "--key", key, *output, str(path)), {})
+    signature.chmod(0o644)  # cosign writes it for its user alone
 
 
 def main(folder: Path, environment: Mapping[str, str], run: Run, say: Callable[[str], None]) -> int:

@@ -222,5 +222,6 @@ def test_a_program_that_is_missing_is_a_reason_to_skip_and_one_that_fails_is_not
     assert run_command(("sh", "-c", "echo $WORD; echo more >&2"), {"WORD": "given"}) == "given\n"
     with pytest.raises(SkippedError, match="there is no no-such-program on PATH"):
         run_command(("no-such-program",), {})
-    with pytest.raises(CommandFailedError, match=r"`sh -c 'echo .* failed: two$"):
+    with pytest.raises(CommandFailedError, match=r"`sh -c 'echo .* failed:\none\nError: two$") as caught:
         run_command(("sh", "-c", "echo one >&2; echo Error: two >&2; exit 3"), {})
+    assert caught.value.last_line == "two"
