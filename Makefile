@@ -22,6 +22,10 @@ FUZZ ?=
 PINS ?= run.txt
 FLAVOUR = $(patsubst %.txt,-%,$(filter-out run.txt,$(PINS)))
 DIST := dist
+# What the images are built on, by digest; by default the Dockerfiles' tags, which move.
+BASE_IMAGE ?=
+JAVA_IMAGE ?=
+say-unpinned = $(if $(findstring @sha256:,$($(1))),:,echo "$(1) is not pinned: name it by digest, NAME@sha256:..., for builds that repeat" >&2)
 # Two more than cores: those with real brokers, and those that wait for processes, leave the cores to others.
 PROCESSES ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 2)))
 PYTEST = $(BIN)/pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
@@ -144,12 +148,10 @@ check-deploy: setup java kafka-jars  ## image, charts, rules and dashboard, by t
 test-fast: setup  ## what needs no Java
 	$(BIN)/pytest -m "not kafka and not spark"
 
-audit: .cache/audit-venv/.complete  ## asks PyPI which pins have known vulnerabilities; needs the internet
-	@for pins in run otel oauth msk-iam pipeline dev build bench uv; do \
-		echo "requirements/$$pins.txt:"; \
-		.cache/audit-venv/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$pins.txt \
-		|| { echo "NOT AUDITED, or not sound: see above. Without the internet nothing is known of the pins but what tests/security/advisories.toml says, as of $$(sed -n 's/^as_of = //p' tests/security/advisories.toml)." >&2; exit 1; }; \
-	done
+audit:  ## asks PyPI which pins have known vulnerabilities; ends with an error if any has, or if it cannot ask
+	@# Where pip-audit can't be installed, every file is reported as NOT AUDITED.
+	@$(MAKE) --no-print-directory .cache/audit-venv/.complete || true
+	@$(PYTHON) -m requirements.audit .cache/audit-venv/bin/pip-audit
 
 .cache/audit-venv/.complete: requirements/audit.txt | $(UV)
 	sh requirements/make-venv.sh "$(PYTHON)" .cache/audit-venv
@@ -214,26 +216,27 @@ $(SPARK_JARS)/jars.json: pipeline/jars/pom.xml | setup
 	$(BIN)/python -m pipeline.jars.connector_jars $(SPARK_JARS)
 	@touch $@
 
-dist: setup  ## wheels, source archives, charts and their checksums, in dist/
-	$(BIN)/python requirements/distributions.py $(DIST)
+dist: setup  ## a release in dist/: wheels, archives, charts, SBOMs, images, checksums; COSIGN_KEY=FILE signs them (docs/image.md)
+	$(BIN)/python -m requirements.release $(DIST)
 
 image:  ## the container image, by docker, podman or buildah; PINS=otel.txt with traces (docs/image.md)
 	@test -n "$(ENGINE)" || { echo "neither docker nor podman nor buildah works here; see docs/image.md" >&2; exit 1; }
+	@$(call say-unpinned,BASE_IMAGE)
 	$(ENGINE) build $(if $(filter docker,$(ENGINE)),,--format docker) --tag pilotfish:$(VERSION)$(FLAVOUR) \
-		--build-arg PINS=$(PINS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git describe --always --dirty --abbrev=40 2>/dev/null) \
+		$(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg PINS=$(PINS) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git describe --always --dirty --abbrev=40 2>/dev/null) \
 		$(IMAGE_FLAGS) .
 
-pipeline-image: dist pipeline-jars  ## the data pipeline's image, by docker, podman or buildah (docs/pipeline-cluster.md)
+pipeline-image: setup pipeline-jars  ## the data pipeline's image, by docker, podman or buildah (docs/pipeline-cluster.md)
 	@test -n "$(ENGINE)" || { echo "neither docker nor podman nor buildah works here; see docs/image.md" >&2; exit 1; }
-	$(ENGINE) build --tag pilotfish-pipeline:$(VERSION) --build-arg VERSION=$(VERSION) --build-arg JARS=$(SPARK_JARS) \
+	@$(call say-unpinned,BASE_IMAGE)
+	@$(call say-unpinned,JAVA_IMAGE)
+	$(BIN)/python -m requirements.distributions $(DIST)
+	$(ENGINE) build --tag pilotfish-pipeline:$(VERSION) \
+		$(foreach name,BASE_IMAGE JAVA_IMAGE,$(if $($(name)),--build-arg $(name)=$($(name)))) --build-arg VERSION=$(VERSION) --build-arg JARS=$(SPARK_JARS) \
 		--file pipeline/Dockerfile $(IMAGE_FLAGS) .
 
 sbom: setup  ## what the image installs, from the pins, with licences, as CycloneDX in dist/
-	@mkdir -p $(DIST)
-	@# Pins are a flat list: who needs whom is in their comments.
-	$(BIN)/python -W "ignore:The Component this BOM" -m cyclonedx_py requirements requirements/$(PINS) \
-		--pyproject pyproject.toml --mc-type application --output-reproducible -o $(DIST)/pilotfish-$(VERSION)$(FLAVOUR).cdx.json
-	$(BIN)/python requirements/licences.py $(DIST)/pilotfish-$(VERSION)$(FLAVOUR).cdx.json
+	$(BIN)/python -m requirements.sbom $(DIST) $(PINS)
 
 java: setup  ## finds Java 17 or newer, or installs it from Debian's packages when root
 	$(BIN)/python -m tests.support.java --require

@@ -1,4 +1,4 @@
-"""`python requirements/distributions.py FOLDER`: what a release is made of, built from this checkout.
+"""`python requirements/distributions.py FOLDER`: what users install, built from this checkout.
 
 | file | holds |
 |---|---|
@@ -27,10 +27,14 @@ import tarfile
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHARTS: Final = ("pilotfish", "pilotfish-lib")
+SUMS: Final = "SHA256SUMS"
 
 _NOT_BOTH: Final = "Do not install {} beside it: both hold the package client_core."
 
@@ -137,8 +141,17 @@ def build(folder: Path) -> None:
         _build_one(distribution, folder, epoch)
     for chart in CHARTS:
         _package_chart(chart, folder, epoch)
-    sums = (f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in built())
-    (folder / "SHA256SUMS").write_text("".join(sums))
+    write_sums(folder, built())
+
+
+def write_sums(folder: Path, names: Iterable[str]) -> None:
+    """Write SHA256SUMS of these files. A signature of an earlier one is removed."""
+    (folder / f"{SUMS}.sig").unlink(missing_ok=True)
+    lines = []
+    for name in sorted(names):
+        with (folder / name).open("rb") as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n")
+    (folder / SUMS).write_text("".join(lines))
 
 
 def built() -> list[str]:

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from requirements.licences import licences_of
+from requirements.sbom import licences_of
 from tests.deploy import dockerfile_text
 from tests.deploy.image_contents import normalised
 

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from client_core.network.sasl.scram_sasl_client import ScramMechanism
+from requirements.audit import COMPARED_OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -378,7 +379,8 @@ def test_no_pin_of_the_image_is_a_version_with_a_known_vulnerability(
 ) -> None:
     """Those known at the table's date; `make audit` looks for newer ones."""
     record_property("advisories_as_of", str(ADVISORIES["as_of"]))
-    for file in (*IMAGES, "lowest.txt"):
+    assert {*IMAGES, "lowest.txt"} == {*COMPARED_OFFLINE}
+    for file in COMPARED_OFFLINE:
         pinned = {pin.name: pin.version for pin in pins_of(ROOT / "requirements" / file)}
         for advisory in ADVISORIES["advisory"]:
             version = pinned.get(advisory["package"])
