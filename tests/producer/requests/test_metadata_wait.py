@@ -6,7 +6,9 @@ from random import Random
 
 import pytest
 
+from client_core.error_codes import Errors
 from client_core.errors import (
+    Cause,
     InvalidTopicError,
     NoBrokersError,
     TopicAuthorizationError,
@@ -104,6 +106,16 @@ def test_where_no_broker_has_answered_the_error_has_the_end_of_the_last_connecti
     assert str(error.__cause__) == (
         "No broker of bootstrap.servers has answered; last: localhost:9092 refused the connection"
     )
+
+
+def test_where_brokers_have_not_answered_for_the_topic_the_cause_is_why_they_are_silent() -> None:
+    cause = Cause(Errors.NETWORK_EXCEPTION, 1, 2, 3, "broker-1:9092 does not answer", "setup_timeout")
+    error = metadata_timeout(cache_of({}), "orders", None, 5, None, cause_of_silence=lambda: cause)
+    assert error.cause == cause
+    answered = metadata_timeout(cache_of({"orders": 3}), "orders", 7, 5, None, cause_of_silence=lambda: cause)
+    assert answered.cause is None
+    refused = metadata_timeout(cache_of({}), "orders", None, 5, UNKNOWN, cause_of_silence=lambda: cause)
+    assert refused.cause is None
 
 
 def test_the_end_of_a_connection_is_kept_for_waits_in_vain() -> None:
