@@ -51,8 +51,10 @@ class Sent(NamedTuple):
 
 
 @pytest.fixture
-def topic(new_topic: NewTopic) -> str:
-    return new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)
+def topic(new_topic: NewTopic, sidecar: Sidecar) -> str:
+    topic = new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)
+    sidecar.wait_until_it_knows(topic)
+    return topic
 
 
 def with_httpx(url: str, sent: Sent) -> tuple[int, Any]:
@@ -201,6 +203,7 @@ def test_an_event_without_data_is_a_tombstone_on_a_compacted_topic(
     kafka: KraftCluster, sidecar: Sidecar, new_topic: NewTopic
 ) -> None:
     topic = new_topic(partitions=1, replication_factor=3, config={"cleanup.policy": "compact"})
+    sidecar.wait_until_it_knows(topic)
     headers = {
         "ce-specversion": "1.0",
         "ce-id": "1",

@@ -136,7 +136,7 @@ def test_lookups_are_answered_from_memory_while_every_broker_is_down_and_nothing
     assert sidecar.admin.get("/livez", timeout=5).status_code == 200
 
     started_s = time.monotonic()
-    answer = sidecar.produce(topic, [{"value": "never sent"}], timeout_ms=1_500)
+    answer = sidecar.produce(topic, [{"value": "never sent"}], timeout_ms=3_000)
     assert time.monotonic() - started_s < patient(30.0)
     assert answer.status_code == 503, answer.text
     problem = answer.json()

@@ -14,17 +14,18 @@ import pytest
 
 from tests.support.other_consumers import read_by_aiokafka
 from tests.support.shared_sidecar import SharedSidecar
+from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import httpx
 
     from tests.kafka.conftest import NewTopic
     from tests.support.kafka_admin import ReadRecord
     from tests.support.kraft import KraftCluster
-    from tests.support.sidecar import Sidecar
 
 V2: Final = "application/vnd.kafka.v2+json"
 JSON: Final = "application/vnd.kafka.json.v2+json"
@@ -36,21 +37,32 @@ ONE: Final = '{"records":[{"value":"v"}]}'
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 1_048_576
 
+SOON: Final = {"metadata.max.age.ms": "1000"}
+LIMITS: Final = {"listing_max_age_ms": 0, "topic_configs_wait_ms": 30_000}
+
 
 @pytest.fixture(scope="module")
 def shared_sidecar(
     kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SharedSidecar]:
-    settings = {"metadata.max.age.ms": "1000", "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
-    flags, limits = ("--max-body-bytes", str(MAX_BODY_BYTES)), {"listing_max_age_ms": 0}
+    flags = ("--max-body-bytes", str(MAX_BODY_BYTES))
     folder = tmp_path_factory.mktemp("rest_v2")
-    with SharedSidecar(folder, kafka_of_the_session, settings=settings, flags=flags, limits=limits) as shared:
+    with SharedSidecar(folder, kafka_of_the_session, settings=SOON, flags=flags, limits=LIMITS) as shared:
         yield shared
 
 
 @pytest.fixture
 def sidecar(kafka: KraftCluster, shared_sidecar: SharedSidecar) -> Sidecar:
     return shared_sidecar.running()
+
+
+@pytest.fixture
+def hasty_sidecar(kafka: KraftCluster, tmp_path: Path) -> Iterator[Sidecar]:
+    """One of the test's own, which gives records up soon."""
+    settings = {**SOON, "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
+    servers = kafka.bootstrap_servers
+    with Sidecar(tmp_path, bootstrap_servers=servers, kafka=settings, limits=LIMITS) as running:
+        yield running
 
 
 def post(
@@ -104,6 +116,7 @@ def test_every_refusal_has_its_status_its_code_and_writes_nothing(
     kafka: KraftCluster, new_topic: NewTopic, topic_name: Callable[[], str], sidecar: Sidecar
 ) -> None:
     topic, missing = new_topic(partitions=3), topic_name()
+    sidecar.wait_until_it_knows(topic)
     wrong: list[str] = []
     for case in REFUSED:
         answer = sidecar.api.request(
@@ -176,6 +189,7 @@ def test_every_record_is_read_back_as_it_was_meant(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
     topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
+    sidecar.wait_until_it_knows(topic)
     before_ms = time.time_ns() // 1_000_000
     for offset, case in enumerate(WRITTEN):
         path = f"/topics/{topic}" if offset % 2 else f"/topics/{topic}/partitions/0"
@@ -207,6 +221,7 @@ def test_a_partial_failure_is_200_and_the_others_are_written(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
     topic = new_topic(partitions=3)
+    sidecar.wait_until_it_knows(topic)
     answer = post(
         sidecar,
         f"/topics/{topic}",
@@ -226,6 +241,7 @@ def test_a_record_that_the_broker_finds_too_large_is_413(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
 ) -> None:
     topic = new_topic(partitions=2, config={"max.message.bytes": "2000"})
+    sidecar.wait_until_it_knows(topic)
     large = {"value": "x" * 5_000, "partition": 0}
     alone = post(sidecar, f"/topics/{topic}", records(large))
     assert (alone.status_code, alone.json()["error_code"]) == (413, 413)
@@ -239,11 +255,18 @@ def test_a_topic_that_was_just_made_is_found(
     kafka: KraftCluster, topic_name: Callable[[], str], sidecar: Sidecar
 ) -> None:
     topic = topic_name()
+
+    def is_found(path: str) -> bool:
+        """404: a busy broker did not say so within the second that a caller waits for an unknown topic."""
+        status = post(sidecar, path, ONE).status_code
+        assert status in (200, 404)
+        return status == 200
+
     assert post(sidecar, f"/topics/{topic}", ONE).status_code == 404
     kafka.admin.create_topic(topic, partitions=2)
-    assert post(sidecar, f"/topics/{topic}", ONE).status_code == 200
+    wait_until(lambda: is_found(f"/topics/{topic}"), what="a topic that is found")
     kafka.admin.add_partitions(topic, total=4)
-    assert post(sidecar, f"/topics/{topic}/partitions/3", ONE).status_code == 200
+    wait_until(lambda: is_found(f"/topics/{topic}/partitions/3"), what="a partition that is found")
 
 
 # -- metadata of the cluster ---------------------------------------------------------------------------------
@@ -280,9 +303,11 @@ def test_metadata_is_what_an_admin_client_sees(
 
 
 def test_a_partition_without_a_leader_is_answered_at_once_and_slows_nothing_else(
-    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+    kafka: KraftCluster, new_topic: NewTopic, hasty_sidecar: Sidecar
 ) -> None:
+    sidecar = hasty_sidecar
     topic = new_topic(assignment=[[1], [2]])
+    sidecar.wait_until_it_knows(topic)
     assert post(sidecar, f"/topics/{topic}", records({"value": 1, "partition": 1})).status_code == 200
     kafka.kill(2)
     kafka.wait_until_fenced(2)
@@ -313,10 +338,12 @@ def test_a_partition_without_a_leader_is_answered_at_once_and_slows_nothing_else
 
 
 def test_with_all_brokers_silent_look_ups_go_on_and_a_produce_ends_in_time(
-    kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar
+    kafka: KraftCluster, new_topic: NewTopic, hasty_sidecar: Sidecar
 ) -> None:
     """With all of them dead look-ups go on likewise: test_failover.py."""
+    sidecar = hasty_sidecar
     topic = new_topic(partitions=3)
+    sidecar.wait_until_it_knows(topic)
     before = sidecar.api.get(f"/topics/{topic}/partitions").json()
     for broker_id in kafka.broker_ids:
         kafka.pause(broker_id)

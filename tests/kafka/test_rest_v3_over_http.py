@@ -35,8 +35,7 @@ PATIENCE_S: Final = patient(30.0)
 def shared_sidecar(
     kafka_of_the_session: KraftCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SharedSidecar]:
-    settings = {"metadata.max.age.ms": "1000", "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
-    limits = {"listing_max_age_ms": 0}
+    settings, limits = {"metadata.max.age.ms": "1000"}, {"listing_max_age_ms": 0}
     folder = tmp_path_factory.mktemp("rest_v3")
     with SharedSidecar(folder, kafka_of_the_session, settings=settings, limits=limits) as shared:
         yield shared
@@ -53,8 +52,10 @@ def root(kafka: KraftCluster) -> str:
 
 
 @pytest.fixture
-def topic(new_topic: NewTopic) -> str:
-    return new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)
+def topic(new_topic: NewTopic, sidecar: Sidecar) -> str:
+    topic = new_topic(partitions=3, replication_factor=3, min_insync_replicas=2)
+    sidecar.wait_until_it_knows(topic)
+    return topic
 
 
 def get(sidecar: Sidecar, path: str) -> Any:
@@ -248,6 +249,7 @@ def test_a_stream_is_answered_while_it_is_open(
     kafka: KraftCluster, new_topic: NewTopic, sidecar: Sidecar, root: str
 ) -> None:
     topic = new_topic(partitions=1, replication_factor=3, min_insync_replicas=2)
+    sidecar.wait_until_it_knows(topic)
     with Duplex(sidecar, f"{root}/topics/{topic}/records") as stream:
         stream.send(b'{"value":{"type":"JSON","data":0}}')
         assert stream.head() == "HTTP/1.1 200 OK"

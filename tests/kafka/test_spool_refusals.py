@@ -12,6 +12,7 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.kafka.conftest import NewTopic
     from tests.support.secured_kraft import SecuredKraft
@@ -24,19 +25,30 @@ REFUSED_MS: Final = 3_000
 
 @pytest.fixture(scope="module")
 def sidecar(secured_kafka: SecuredKraft, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
-    """It goes by the name of alice, has a spool, and gives up what is refused after twenty seconds."""
+    """It gives up nothing that is refused while a test lasts."""
+    with _sidecar_of_alice(secured_kafka, tmp_path_factory.mktemp("sidecar"), 600_000) as running:
+        yield running
+
+
+@pytest.fixture
+def hasty_sidecar(secured_kafka: SecuredKraft, tmp_path: Path) -> Iterator[Sidecar]:
+    """It gives up soon."""
+    with _sidecar_of_alice(secured_kafka, tmp_path, 5_000) as running:
+        yield running
+
+
+def _sidecar_of_alice(secured_kafka: SecuredKraft, folder: Path, topic_wait_ms: int) -> Sidecar:
+    """It goes by her name, and has a spool that retries what is refused for so long. Not started yet."""
     kafka = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
         "sasl.username": ALICE,
         "sasl.password": PASSWORDS[ALICE],
     }
-    folder = tmp_path_factory.mktemp("sidecar")
     environment = {f"PILOTFISH_KAFKA_{n.upper().replace('.', '_')}": value for n, value in kafka.items()}
-    flags = ["--spool-folder", str(folder / "spool"), "--spool-topic-wait-ms", "20000"]
+    flags = ["--spool-folder", str(folder / "spool"), "--spool-topic-wait-ms", str(topic_wait_ms)]
     servers = secured_kafka.bootstrap("SASL_PLAINTEXT")
-    with Sidecar(folder, bootstrap_servers=servers, flags=flags, environment=environment) as running:
-        yield running
+    return Sidecar(folder, bootstrap_servers=servers, flags=flags, environment=environment)
 
 
 def spool(sidecar: Sidecar, topic: str, *values: str) -> None:
@@ -108,8 +120,9 @@ def test_records_of_one_key_keep_their_order_while_max_message_bytes_is_lowered_
 
 
 def test_dead_letters_are_requeued_without_a_restart_and_keep_their_order(
-    secured_kafka: SecuredKraft, new_topic: NewTopic, sidecar: Sidecar
+    secured_kafka: SecuredKraft, new_topic: NewTopic, hasty_sidecar: Sidecar
 ) -> None:
+    sidecar = hasty_sidecar
     topic = new_topic(partitions=1, on=secured_kafka.cluster)
     values = [f"{n}" for n in range(100)]
     with secured_kafka.security.denied(ALICE, "WRITE", topic=topic):

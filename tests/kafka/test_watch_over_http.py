@@ -95,7 +95,7 @@ def test_a_killed_leader_is_sent_with_its_successor_and_explains_a_produce_that_
                 answer = _while_sending(another, waiting, statuses, reported)
         change = watch.next("leader")
         assert change.data["partitions"][0]["previous_leader"] == 3
-        assert leader_of(change) == kafka.admin.leader(topic, 0)
+        assert leader_of(change) == kafka.admin.wait_for_leader_other_than(topic, 0, 3)
         assert leader_of(change) in {1, 2}
         status = watch.next("status").data
         assert (topic, 3) in {(m["topic"], m["old_leader"]) for m in status["leader_changes"]}

@@ -221,7 +221,7 @@ def test_a_record_that_was_sent_to_a_deleted_topic_may_still_be_written_after_it
     with producing() as (cluster, producer):
         assert submit(producer, "orders", [b"a"]).offsets() == [0]
         cluster.delete_topic("orders")
-        (late,) = submit(producer, "orders", [b"b"], deadline_in_ms=100).failures()
+        (late,) = submit(producer, "orders", [b"b"], deadline_in_ms=1_000).failures()
         assert isinstance(late.error, TimeoutError)
         assert late.written is Written.UNKNOWN  # a broker was asked, and may be asked again
         reported = submit(producer, "orders", [b"c"])
@@ -443,6 +443,7 @@ def test_an_answer_that_was_lost_is_asked_for_again(reaction: Reaction) -> None:
 
 def test_a_broker_that_does_not_answer_costs_its_askers_no_more_than_their_deadlines() -> None:
     with producing() as (cluster, producer):
+        look_up(producer, "orders").result(MetadataResult)  # before it, the error may be that of no broker
         hold = cluster.hold_next(ApiKey.DESCRIBE_CONFIGS)
         reported = describe(producer, "orders", deadline_in_ms=60)
         assert isinstance(reported.result(TopicConfigsResult).error, TimeoutError)

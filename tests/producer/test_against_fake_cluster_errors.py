@@ -217,7 +217,7 @@ def test_silence_is_broken_off_after_the_request_timeout() -> None:
 
 
 def test_a_broker_that_is_silent_for_ever_fails_the_records_at_the_delivery_timeout() -> None:
-    with producing({"request.timeout.ms": 300, "delivery.timeout.ms": 1_000, "batch.size": 1}) as (
+    with producing({"request.timeout.ms": 1_000, "delivery.timeout.ms": 3_500, "batch.size": 1}) as (
         cluster,
         producer,
     ):

@@ -214,8 +214,9 @@ def test_threads_that_block_and_requests_that_are_parked_wait_in_one_queue_for_m
 def test_at_the_deadline_what_was_not_sent_is_taken_back_and_what_was_is_unknown() -> None:
     with producing({"batch.size": 1, "max.in.flight.requests.per.connection": 1}) as (cluster, producer):
         assert look_up(producer, "orders").result(MetadataResult).topic_errors == {}
+        wait_until(lambda: producer.status().producer_id is not None, what="a producer id")
         hold = cluster.hold_next(ApiKey.PRODUCE)
-        reported = submit(producer, "orders", [value(n) for n in range(3)], partition=0, deadline_in_ms=100)
+        reported = submit(producer, "orders", [value(n) for n in range(3)], partition=0, deadline_in_ms=1_000)
         behind = submit(producer, "orders", [value(7)], partition=0)
         failures = reported.failures()
         hold.release()

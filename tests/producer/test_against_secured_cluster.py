@@ -18,6 +18,7 @@ from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, loo
 from tests.support.recorded_events import RecordedEvents
 from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
 from tests.support.tls_peers import server_context, show
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     import socket
@@ -99,16 +100,20 @@ def test_a_listener_that_ends_connections_behind_api_versions_may_want_sasl(
         cluster.demand_sasl(SaslDemand(("PLAIN",)))
         with live_producer(cluster.bootstrap_servers, events=events) as producer:
             assert look_up(producer, "orders", deadline_in_ms=300).result(MetadataResult).error is not None
-            ended = events.of(NodeDisconnected)
-            assert ended
+            ended = wait_until(lambda: events.of(NodeDisconnected), what="a connection that ended")
             for end in ended:
                 assert end.reason == "closed"
                 assert "may want SASL; set security.protocol to SASL_PLAINTEXT or SASL_SSL" in end.detail
-            status = producer.status()
-            assert "the listener may want SASL" in (status.nodes[0].last_error or "")
-            assert any(
-                record.levelname == "WARNING" and "may want SASL" in record.message
-                for record in caplog.records
+            wait_until(
+                lambda: "the listener may want SASL" in (producer.status().nodes[0].last_error or ""),
+                what="the reason in the status",
+            )
+            wait_until(
+                lambda: any(
+                    record.levelname == "WARNING" and "may want SASL" in record.getMessage()
+                    for record in caplog.records
+                ),
+                what="a warning",
             )
 
 

@@ -13,6 +13,7 @@ from client_core import (
     BufferExhaustedError,
     IllegalStateError,
     InvalidTopicError,
+    NoBrokersError,
     Phase,
     ProducerClosedError,
     ProducerConfig,
@@ -113,7 +114,7 @@ async def _until_orders_is_known(producer: AsyncKafkaProducer) -> None:
         try:
             await producer.partitions_for("orders")
             return
-        except TimeoutError:
+        except (NoBrokersError, TimeoutError):
             continue
 
 
@@ -174,10 +175,11 @@ async def test_a_cancelled_future_whose_record_fails_does_not_keep_the_error_fro
 async def test_a_wrong_record_raises_or_fails_the_future_as_in_java(
     cluster: FakeCluster,
 ) -> None:
-    async with _producer(cluster, **{"max.block.ms": 50, "max.request.size": 1_000}) as producer:
-        await _until_orders_is_known(producer)
+    async with _producer(cluster) as producer:
         with pytest.raises(InvalidTopicError):
             await (await producer.send(ProducerRecord("no such name")))
+    async with _producer(cluster, **{"max.block.ms": 50, "max.request.size": 1_000}) as producer:
+        await _until_orders_is_known(producer)
         with pytest.raises(TimeoutError, match="Partition 7 of topic orders"):
             await (await producer.send(ProducerRecord("orders", b"", partition=7)))
         too_large = await producer.send(ProducerRecord("orders", b"." * 1_000))
@@ -215,8 +217,9 @@ async def test_a_submitted_request_ends_at_its_timeout_with_what_is_known(cluste
     cluster.react_next(ApiKey.PRODUCE, hold)
     async with _producer(cluster, **SCARCE) as producer:
         await producer.partitions_for("orders")
+        await until(lambda: producer.status().producer_id is not None)
         on_its_way = asyncio.create_task(
-            producer.submit("orders", [ProducerRecord("orders", _VALUE)], timeout_ms=400)
+            producer.submit("orders", [ProducerRecord("orders", _VALUE)], timeout_ms=2_000)
         )
         await until(lambda: hold.is_held)
         waits = await producer.submit("orders", [ProducerRecord("orders", _VALUE)], max_block_ms=20)
@@ -247,6 +250,7 @@ async def test_partitions_for_waits_for_a_topic_and_raises_what_is_wrong_with_it
     cluster: FakeCluster,
 ) -> None:
     async with _producer(cluster, **{"max.block.ms": 50}) as producer:
+        await _until_orders_is_known(producer)
         with pytest.raises(TimeoutError):
             await producer.partitions_for("missing")
     async with _producer(cluster) as producer:

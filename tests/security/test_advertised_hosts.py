@@ -52,7 +52,7 @@ def advertise_elsewhere(cluster: FakeCluster, port: int) -> None:
 @contextmanager
 def sidecar_of(cluster: FakeCluster, folder: Path, allowed: str) -> Iterator[Sidecar]:
     host, port = cluster.address(1)
-    kafka = {"allowed.broker.hosts": allowed, "delivery.timeout.ms": "2000", "request.timeout.ms": "500"}
+    kafka = {"allowed.broker.hosts": allowed, "delivery.timeout.ms": "4000", "request.timeout.ms": "2000"}
     with Sidecar(folder, bootstrap_servers=f"{host}:{port}", kafka=kafka) as sidecar:
         yield sidecar
 

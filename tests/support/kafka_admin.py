@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tests.support.kafka_tools import KafkaTools
 
 _REQUEST_TIMEOUT_S: Final = 10.0
+#: For one look of many: a broker that a test paused may be asked, and the next look asks another.
+LOOK_TIMEOUT_S: Final = 2.0
 #: librdkafka's own log on stderr would drown a test's: errors reach us as exceptions.
 QUIET: Final[dict[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
 #: Bounded, so that a broker that came back is tried soon.
@@ -60,10 +62,10 @@ class KafkaAdmin:
         self._tools = tools
         self._client = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET, **SOON})
 
-    def brokers(self) -> dict[int, tuple[str, int]]:
+    def brokers(self, *, timeout_s: float = _REQUEST_TIMEOUT_S) -> dict[int, tuple[str, int]]:
         """The brokers that the cluster calls alive, by id; empty while nobody answers."""
         try:
-            metadata = self._client.list_topics(topic="", timeout=2.0)
+            metadata = self._client.list_topics(topic="", timeout=timeout_s)
         except KafkaException:
             return {}
         return {broker.id: (str(broker.host), broker.port) for broker in metadata.brokers.values()}
@@ -125,7 +127,7 @@ class KafkaAdmin:
     def partitions(self, topic: str) -> tuple[SeenPartition, ...] | None:
         """The topic's partitions by their numbers; None while brokers don't know it, or don't answer."""
         try:
-            found = self._client.list_topics(topic=topic, timeout=2.0).topics.get(topic)
+            found = self._client.list_topics(topic=topic, timeout=_REQUEST_TIMEOUT_S).topics.get(topic)
         except KafkaException:
             return None
         if found is None or (found.error is not None and not found.partitions):
@@ -257,7 +259,7 @@ class KafkaAdmin:
         """Waits until every broker that answers sees the topic as awaited; what one of them saw then."""
 
         def all_see() -> Sequence[Sequence[SeenPartition] | None]:
-            seen = list(views(self.brokers(), topic).values())
+            seen = list(views(self.brokers(timeout_s=LOOK_TIMEOUT_S), topic).values())
             return seen if all(is_awaited(view) for view in seen) else ()
 
         return wait_until(

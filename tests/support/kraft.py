@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from client_core.testing.free_ports import free_ports
-from tests.support.kafka_admin import KafkaAdmin, read_back
+from tests.support.kafka_admin import LOOK_TIMEOUT_S, KafkaAdmin, read_back
 from tests.support.kafka_tools import KafkaTools
 from tests.support.kraft_processes import START_TIMEOUT_S, KafkaProcesses
 from tests.support.kraft_server import (
@@ -258,7 +258,7 @@ class KraftCluster:
     def wait_until_fenced(self, broker_id: int, *, timeout_s: float = 60.0) -> None:
         """Waits until the cluster has noticed that a broker is gone."""
         wait_until(
-            lambda: bool(seen := self.admin.brokers()) and broker_id not in seen,
+            lambda: bool(seen := self.admin.brokers(timeout_s=LOOK_TIMEOUT_S)) and broker_id not in seen,
             what=f"broker {broker_id} is fenced",
             timeout_s=timeout_s,
         )
@@ -331,7 +331,7 @@ class KraftCluster:
             self._raise_for_ended_servers()
             if not all(self._broker(broker_id).has_started for broker_id in broker_ids):
                 return False
-            alive = self.admin.brokers()
+            alive = self.admin.brokers(timeout_s=LOOK_TIMEOUT_S)
             return all(alive.get(broker_id) == self.address(broker_id) for broker_id in broker_ids)
 
         try:

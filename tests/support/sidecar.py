@@ -137,6 +137,14 @@ class Sidecar:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=patient(timeout_s))
 
+    def wait_until_it_knows(self, topic: str) -> None:
+        """Waits for a topic that was just made: most dialects give an unknown one no more than a second."""
+        wait_until(
+            lambda: self.api.get(f"/v1/topics/{topic}").is_success,
+            what=f"a sidecar that knows topic {topic}",
+            last_seen=self.log,
+        )
+
     @property
     def is_running(self) -> bool:
         return self.process.poll() is None

@@ -32,6 +32,7 @@ from tests.producer.batches import RECORD, TOPIC, Bench, Leaders, Owner, numbere
 from tests.support.live_producer import PATIENCE_S, look_up, producing, submit
 from tests.support.producer_rig import ProducerRig
 from tests.support.recorded_events import RecordedEvents
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -602,6 +603,8 @@ def test_records_without_a_key_go_on_while_a_broker_is_dead_and_to_it_when_it_is
 def test_records_that_wait_when_the_broker_dies_are_written_elsewhere_once() -> None:
     events = RecordedEvents()
     with six_partitions({"linger.ms": 9_000}, events) as (cluster, producer):
+        # Else its broker may be the one that is asked for it.
+        wait_until(lambda: producer.status().producer_id is not None, what="a producer id")
         first = producer.send(ProducerRecord("orders", b"first"))
         (waiting,) = [b.topic_partition.partition for b in producer._accumulator.incomplete()]
         broker_id = cluster.partition("orders", waiting).leader

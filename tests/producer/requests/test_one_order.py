@@ -152,7 +152,7 @@ def test_close_in_no_time_reports_each_record_that_it_gives_up() -> None:
 def test_a_parked_record_whose_time_is_up_while_the_producer_closes_fails_with_its_own_error() -> None:
     with producing() as (_, producer):
         sent = submit(producer, "orders", [b"a"])
-        reported = submit(producer, "absent", [b"a", b"b"], block_in_ms=100)
+        reported = submit(producer, "absent", [b"a", b"b"], block_in_ms=1_000)
         report = producer.close(PATIENCE_MS)
         assert sent.offsets() == [0]
         assert {type(failure.error) for failure in reported.failures()} == {TimeoutError}
@@ -377,10 +377,10 @@ def test_a_flush_ends_when_what_is_parked_is_cancelled() -> None:
 
 def test_a_flush_does_not_wait_for_what_is_parked_after_it() -> None:
     with FakeCluster(brokers=1) as cluster, live_producer(cluster.bootstrap_servers) as producer:
-        first = submit(producer, "absent", [b"a"], block_in_ms=300)
+        first = submit(producer, "absent", [b"a"], block_in_ms=1_000)
         with ThreadPoolExecutor(1) as pool:
             flushed = pool.submit(producer.flush)
-            wait_until(lambda: bool(producer._parked.gate._flushes), what="the flush waits")
+            wait_until(lambda: bool(producer._parked.gate._flushes), what="the flush waits", every_s=0.005)
             later = submit(producer, "absent", [b"b"])
             flushed.result(PATIENCE_S)
             assert first.is_reported

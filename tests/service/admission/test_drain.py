@@ -98,7 +98,7 @@ async def test_in_the_drain_every_answer_asks_its_caller_to_close_the_connection
 
 
 async def test_before_it_a_connection_is_kept_as_ever() -> None:
-    running = RunningServer(drain_delay_ms=300)
+    running = RunningServer(drain_delay_ms=1_500)
     async with running.clients() as (api, _):
         terminate()
         await until(lambda: running.app.sidecar.drain.announced)

@@ -196,7 +196,7 @@ def test_no_token_is_logged(web: NativeApp, mounted: MountedSecret, caplog: pyte
 
 
 async def test_a_server_ends_as_by_sigterm_and_goes_on_serving_for_the_delay(mounted: MountedSecret) -> None:
-    running = RunningServer(quit_token_file=str(mounted.path("token")), drain_delay_ms=300)
+    running = RunningServer(quit_token_file=str(mounted.path("token")), drain_delay_ms=1_500)
     async with running.clients() as (api, admin):
         asked = await api.post(QUIT, headers=showing(TOKEN))
         asked, ready, served = [asked, await admin.get("/readyz"), await api.get("/v1/topics/orders")]

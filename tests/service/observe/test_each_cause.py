@@ -133,7 +133,8 @@ def running(folder: Path) -> Iterator[tuple[FakeCluster, Sidecar]]:
             replicas = [broker, broker % count + 1]
             cluster.create_topic(case.topic, assignment=[replicas])
         cluster.create_topic("first", assignment=[[1]])
-        cluster.fail_next_init_producer_ids(FIRST, times=5)
+        # With 100 ms between them they last for longer than the first produce.
+        cluster.fail_next_init_producer_ids(FIRST, times=30)
         with Sidecar(
             folder,
             bootstrap_servers=cluster.bootstrap_servers,
@@ -216,7 +217,8 @@ def check(sidecar: Sidecar, name: str, answer: httpx.Response, *, node: int | No
 
 def test_each_cause_has_one_name_from_the_broker_to_the_runbook(tmp_path: Path) -> None:
     with running(tmp_path) as (cluster, sidecar), ThreadPoolExecutor(3 * len(CASES) + 1) as callers:
-        check(sidecar, FIRST.name, sidecar.produce("first", ONE, timeout_ms=300), node=None)
+        check(sidecar, FIRST.name, sidecar.produce("first", ONE, timeout_ms=1_500), node=None)
+        wait_until(lambda: sidecar.produce("first", ONE).is_success, what="the end of the first cause")
         for case in CASES:
             assert sidecar.produce(case.topic, ONE).is_success
 
@@ -363,7 +365,7 @@ async def test_each_reason_for_which_there_is_no_connection_is_shown_alike(
 
 def test_a_blocking_send_without_a_broker_has_it_too() -> None:
     config = ProducerConfig.from_mapping(
-        {"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}", "max.block.ms": "300"}
+        {"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}", "max.block.ms": "2000"}
     )
     with KafkaProducer(config) as producer:
         error = producer.send(ProducerRecord("orders", b"x")).exception(0)

@@ -167,7 +167,7 @@ def test_a_collector_that_hangs_at_the_end_costs_no_more_than_the_time(
     assert (queue.dropped["shutdown"], queue.waiting) == (3, 0)
     assert "3 spans could not be sent before the end" in caplog.text
     collector.open.set()
-    wait_until(lambda: threading.active_count() == threads, what="the end of the thread")
+    wait_until(lambda: threading.active_count() <= threads, what="the end of the thread")
     assert (queue.dropped["export_failed"], queue.exported) == (0, 0)
 
 
@@ -204,7 +204,7 @@ def test_a_batch_that_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fa
     end_spans(queue, 7)
     assert collector.asked.wait(10)
     queue.close(1)
-    wait_until(lambda: threading.active_count() == threads, what="the end of the thread")
+    wait_until(lambda: threading.active_count() <= threads, what="the end of the thread")
     assert dict(queue.dropped) == {"queue_full": 0, "export_failed": 0, "shutdown": 7}
     assert [record.getMessage() for record in caplog.records] == ["7 spans could not be sent before the end"]
 
@@ -212,7 +212,7 @@ def test_a_batch_that_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fa
 def test_a_queue_without_spans_has_no_thread() -> None:
     before = threading.active_count()
     queue = queue_to(Collector())
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     queue.close(0)
 
 

@@ -80,7 +80,7 @@ def test_a_peer_that_is_no_broker_is_called_by_its_fault_and_tried_again_in_peac
                 what=f"{fault.pattern!r} in the status",
                 last_seen=lambda: errors_in_status(sidecar) + "\n" + sidecar.log(),
             )
-            assert fault.search(sidecar.log()), sidecar.log()
+            wait_until(lambda: fault.search(sidecar.log()), what="it in the log", last_seen=sidecar.log)
             assert f"{host}:{port}" in sidecar.log()
 
             answer = sidecar.api.get("/v1/topics/t", params={"max_block_ms": 200})
@@ -102,7 +102,8 @@ def test_a_port_without_a_listener_is_named_with_the_reason(tmp_path: Path) -> N
     (port,) = free_ports(1)
     with Sidecar(tmp_path, bootstrap_servers=f"127.0.0.1:{port}") as sidecar:
         wait_until(lambda: "refused" in errors_in_status(sidecar), what="a refusal")
-        assert re.search(rf"127\.0\.0\.1:{port}.*refused|refused.*127\.0\.0\.1:{port}", sidecar.log())
+        named = rf"127\.0\.0\.1:{port}.*refused|refused.*127\.0\.0\.1:{port}"
+        wait_until(lambda: re.search(named, sidecar.log()), what="it in the log", last_seen=sidecar.log)
         answer = sidecar.api.get("/v1/cluster", params={"max_block_ms": 100})
         assert answer.status_code == 503
         assert sidecar.terminate() == 0
@@ -184,13 +185,17 @@ def test_a_sidecar_whose_brokers_have_no_name_yet_says_so_and_is_ready_when_they
             ),
             limits={"events_heartbeat_ms": 1_000},
         ) as sidecar:
-            node = wait_for_error(sidecar, "Name or service not known")
+            reason = "Name or service not known"
+            node = wait_for_error(sidecar, reason)
             assert node["host"] == HOST
             assert HOST in node["last_error"]
             assert node["last_error_age_ms"] >= 0
+            wait_until(lambda: reason in sidecar.log(), what="it in the log", last_seen=sidecar.log)
             assert f"{HOST}:{port}" in sidecar.log()
-            assert "Name or service not known" in sidecar.log()
-            assert sidecar.metric("pilotfish_broker_disconnects_total", reason="unresolved")
+            wait_until(
+                lambda: sidecar.metric("pilotfish_broker_disconnects_total", reason="unresolved"),
+                what="it in the metrics",
+            )
             (slow,) = sidecar.api.get("/v1/status").json()["slow"]
             assert HOST in slow["detail"]
 

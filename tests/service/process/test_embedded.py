@@ -19,6 +19,7 @@ from service.__main__ import main
 from service.process.embedded import EmbeddedCluster, EmbeddedClusterError
 from tests.support.kafka_admin import KafkaAdmin
 from tests.support.live_producer import PATIENCE_S
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,8 +119,10 @@ class Tried:
         self.said = [next(process.stdout)]
         while "Ctrl-C" not in self.said[-1]:
             self.said.append(next(process.stdout))
-        self.api = httpx.Client(base_url=f"http://127.0.0.1:{api_port}", trust_env=False)
-        self.admin = httpx.Client(base_url=f"http://127.0.0.1:{admin_port}", trust_env=False)
+        self.api, self.admin = (
+            httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=patient(30))
+            for port in (api_port, admin_port)
+        )
         self.environment = {"PILOTFISH_ADMIN_PORT": str(admin_port)}
 
     def __call__(self, *words: str, code: int = 0) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from client_core.testing import FakeCluster
-from tests.support.coroutine_tests import run
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import patient
 
@@ -123,7 +122,7 @@ def test_two_thousand_blocked_requests_delay_no_other_and_each_ends_at_its_own_d
         assert (await status())["waiting_requests"] == WAITING
         return await asyncio.gather(*blocked)
 
-    ended = run(scenario())
+    ended = asyncio.run(asyncio.wait_for(scenario(), patient(120)))
     assert {(e.status, e.problem["kafka_error"], e.problem["phase"]) for e in ended} == {
         (404, "UNKNOWN_TOPIC_OR_PARTITION", "metadata")
     }

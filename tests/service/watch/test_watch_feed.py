@@ -270,7 +270,7 @@ class Stream:
 
 
 def test_a_watcher_that_takes_nothing_is_cut_off_and_others_go_on(loop: str) -> None:
-    web = NativeApp(stall_timeout_ms=300)
+    web = NativeApp(stall_timeout_ms=1_000)
     web.producer.set_topics(large())
 
     async def scenario() -> None:
