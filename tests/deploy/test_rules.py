@@ -31,10 +31,9 @@ RULES: Final[list[dict[str, Any]]] = [
 NAMES: Final = sorted({rule["alert"] for rule in RULES})
 #: What Prometheus itself records about a target.
 OF_PROMETHEUS: Final = {"up"}
-#: Without certificates, a connection that has ended, and a produce, these are absent, and nothing is wrong.
+#: Without certificates and a produce, these are absent, and nothing is wrong.
 NOT_YET: Final = {
     "pilotfish_tls_certificate_expiry_timestamp_seconds",
-    "pilotfish_broker_disconnects_total",
     "pilotfish_broker_produce_latency_seconds",
 }
 

@@ -31,8 +31,6 @@ FOUND_S: Final = 300
 _WINDOW: Final = (FOUND_S - PLANTED_S) // EVERY_S + 1
 #: A recovery, a scrape and an evaluation.
 _CLEAR_S: Final = 75
-#: It lasts five minutes after the last rejection.
-_BY_RATE: Final = {"AuthenticationFailed"}
 
 
 class Played:
@@ -81,7 +79,7 @@ def test_each_fault_is_found_and_its_alert_fires_and_clears(tmp_path: Path) -> N
             assert case.alert in {name for name, _ in of.get(FOUND_S, set())}, (case.name, of)
         assert not any(of.get(second) for second in range(0, PLANTED_S, EVERY_S)) or case.since_start
         late = {one for second, ones in of.items() if second >= FOUND_S + _CLEAR_S for one in ones}
-        assert {name for name, severity in late if severity == "critical"} <= _BY_RATE, (case.name, of)
+        assert {name for name, severity in late if severity == "critical"} == set(), (case.name, of)
 
 
 def test_both_of_two_faults_are_found(tmp_path: Path) -> None:
