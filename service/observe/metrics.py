@@ -92,6 +92,9 @@ MOST_KEPT: Final = 100
 #: The most brokers remembered after their series ended, because their last connections end later.
 MOST_DEPARTED: Final = 1_000
 
+#: How long a rejection counts while a broker is connected. A trial of new credentials is repeated sooner.
+REJECTION_COUNTS_S: Final = 30
+
 #: Reasons of `NodeDisconnected` that say nothing about whether a broker can be reached.
 _CLOSED_BY_US: Final = frozenset({"idle", "local"})
 
@@ -134,6 +137,8 @@ class ClientMetrics(Collector):
         self._ready: set[int] = set()
         #: When the present run of failed connection attempts began; None if there is none.
         self._unreachable_since_s: float | None = None
+        #: When credentials were first and last rejected since a connection authenticated; None if never.
+        self._rejected_s: tuple[float, float] | None = None
         #: Returns when the API listener's certificate expires, if it has one. Called at each scrape.
         self.listener_expires_at_s: Callable[[], int] | None = None
 
@@ -238,6 +243,7 @@ class ClientMetrics(Collector):
             last_refresh_s, leaderless = self._last_refresh_s, self._leaderless
             expires_at_s = self._certificate_expires_at_s
             unreachable_since_s = self._unreachable_since_s
+            rejected_for_s = self._rejected_for_s()
             self._end_series(self._monotonic_s())
         for counter in self._counters:
             yield counter_family(counter)
@@ -255,6 +261,11 @@ class ClientMetrics(Collector):
             "brokers_unreachable_seconds",
             "For how long all attempts to connect to a broker have failed; 0 when the last one succeeded.",
             0.0 if unreachable_since_s is None else self._monotonic_s() - unreachable_since_s,
+        )
+        yield gauge(
+            "authentication_rejected_seconds",
+            "For how long credentials have been rejected; 0 once a connection authenticates.",
+            rejected_for_s,
         )
         expiry = GaugeMetricFamily(
             "pilotfish_tls_certificate_expiry_timestamp_seconds",
@@ -302,7 +313,7 @@ class ClientMetrics(Collector):
                 family.forget("broker", broker_label(node_id))
 
     def _on_node_ready(self, event: e.NodeReady) -> None:
-        self._unreachable_since_s = None
+        self._unreachable_since_s = self._rejected_s = None
         if event.node_id >= 0:
             self._ready.add(event.node_id)
         if event.node_id not in self._departed:
@@ -312,8 +323,26 @@ class ClientMetrics(Collector):
         self._ready.discard(event.node_id)
         if not self._ready and self._unreachable_since_s is None and event.reason not in _CLOSED_BY_US:
             self._unreachable_since_s = self._monotonic_s()
+        if event.reason == "authentication":
+            now_s = self._monotonic_s()
+            self._rejected_s = (now_s if self._rejected_s is None else self._rejected_s[0], now_s)
         if event.node_id not in self._departed:
             self._disconnects.child(broker_label(event.node_id), event.reason).add()
+
+    def _rejected_for_s(self) -> float:
+        """Returns for how long credentials have been rejected.
+
+        If a broker is connected and nobody needs the one that rejected them, no connection may follow: then
+        the rejection counts for REJECTION_COUNTS_S. Under the lock.
+        """
+        if self._rejected_s is None:
+            return 0.0
+        first_s, last_s = self._rejected_s
+        now_s = self._monotonic_s()
+        if self._ready and now_s - last_s >= REJECTION_COUNTS_S:
+            self._rejected_s = None
+            return 0.0
+        return now_s - first_s
 
     def _on_request(self, event: e.RequestCompleted) -> None:
         self._request_seconds.child(event.api).observe(event.latency_ms / 1000)

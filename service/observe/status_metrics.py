@@ -8,7 +8,6 @@ bootstrap addresses share the label "bootstrap". Metrics of events are in metric
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
@@ -90,12 +89,6 @@ class StatusCollector(Collector):
             "Seconds since the poll loop last turned. "
             "An idle loop sleeps for up to poll_loop_max_sleep_seconds.",
             status.loop_age_ms / 1000,
-        )
-        yield gauge(
-            "poll_loop_last_iteration_timestamp_seconds",
-            "The Unix time at which the poll loop last turned. "
-            "An idle loop may sleep for up to poll_loop_max_sleep_seconds.",
-            time.time() - status.loop_age_ms / 1000,
         )
         left = self._left_brokers()
         nodes = [node for node in status.nodes if not self._has_left(node.id)]

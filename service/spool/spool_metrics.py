@@ -35,7 +35,7 @@ class SpoolMetrics(Collector):
         delivered = _counter("delivered_records", "Spooled records that were acknowledged.")
         dead_ever = _counter("set_aside_records", "Records that became dead letters, by reason.", "reason")
         lost = _counter("lost_records", "Records that were lost with damaged files.")
-        failures = _counter("disk_failures", "Failed writes and fsyncs of records.", "operation")
+        failing = _gauge("disk_failing_seconds", "For how long the disk has refused records.")
         fsync = HistogramMetricFamily(
             "pilotfish_spool_fsync_duration_seconds", "How long an fsync of the spool took.", labels=()
         )
@@ -55,12 +55,11 @@ class SpoolMetrics(Collector):
                 dead_ever.add_metric(labels, counter.value)
                 refused.add_metric(labels, topics[labels[0]])
             lost.add_metric((), delivery.lost)
-            failures.add_metric(("write",), writer.write_failures)
-            failures.add_metric(("fsync",), writer.fsync_failures)
+            failing.add_metric((), writer.failing_ms / 1000)
             histogram = writer.fsync_seconds
             fsync.add_metric((), buckets=histogram.buckets(), sum_value=histogram.sum)
         yield from (records, held, limit, age, dead_now, damaged, spooled, delivered, dead_ever, lost)
-        yield from (failures, fsync, refused)
+        yield from (failing, fsync, refused)
 
 
 def _gauge(name: str, help_text: str, *labels: str) -> GaugeMetricFamily:

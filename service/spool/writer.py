@@ -30,6 +30,8 @@ _log: Final = logging.getLogger(__name__)
 _GROUP_BYTES: Final = 4 * 1024 * 1024
 #: The most bytes that wait in memory for a slow disk; their callers may have got a 504 in the meantime.
 QUEUE_BYTES: Final = 32 * 1024 * 1024
+#: How long a disk counts as failing after its last failure: a full one takes small records in between.
+FAILING_FOR_MS: Final = 30_000
 
 
 class Spooled(NamedTuple):
@@ -65,6 +67,14 @@ class _Waiting(NamedTuple):
     records: Sequence[ProducerRecord]
     most_bytes: int
     on_done: Completion
+
+
+class _Failing(NamedTuple):
+    """Failures of the disk, and whether it took records after the last one."""
+
+    first_ms: int
+    last_ms: int
+    took_since: bool
 
 
 class _Open:
@@ -114,14 +124,25 @@ class SpoolWriter:
         self.committed_sequence = segments.next_sequence
         self.spooled = 0
         self.fsync_seconds: Final = Histogram(SECONDS)
-        self.fsync_failures = 0
-        self.write_failures = 0
+        # Replaced as a whole: a scrape reads it on another thread.
+        self._failing: _Failing | None = None
         self._thread = threading.Thread(target=self._run, name="pilotfish-spool-writer", daemon=True)
 
     @property
     def held_bytes(self) -> int:
         """The bytes that count against the limit, without the queue."""
         return self._segments.total_bytes + self._dead_letter_bytes()
+
+    @property
+    def failing_ms(self) -> int:
+        """For how long the disk has refused records. Any thread.
+
+        0 once FAILING_FOR_MS have passed since the last refusal and records were written in that time.
+        """
+        failing, now_ms = self._failing, self._clock.now_ms()
+        if failing is None or (failing.took_since and now_ms - failing.last_ms >= FAILING_FOR_MS):
+            return 0
+        return now_ms - failing.first_ms
 
     def start(self) -> None:
         """Starts the thread. Called once."""
@@ -233,7 +254,6 @@ class SpoolWriter:
         try:
             opened = self._room_for(sum(map(len, payloads)) + FRAME_BYTES * len(payloads))
         except OSError as e:
-            self.write_failures += 1
             return self._refused("begin a file", e, "no")
         salt = opened.segment.salt
         numbered = enumerate(payloads, self.committed_sequence)
@@ -241,15 +261,15 @@ class SpoolWriter:
         try:
             self._disk.write_all(opened.descriptor, data)
         except OSError as e:
-            self.write_failures += 1
             return self._refused("write", e, self._take_back(opened))
         try:
             self._fsync(opened.descriptor)
         except OSError as e:
-            self.fsync_failures += 1
             return self._refused("fsync", e, self._leave(opened))
         opened.end += len(data)
         self._segments.has_size(opened.segment, opened.end)
+        if self._failing is not None:
+            self._failing = self._failing._replace(took_since=True)
         if self._fault is not None:
             self._fault = None
             _log.info("spool: %s can be written to again", self._segments.folder)
@@ -299,6 +319,8 @@ class SpoolWriter:
         return "no"
 
     def _refused(self, doing: str, error: OSError, written: Literal["no", "unknown"]) -> SpoolFault:
+        now_ms = self._clock.now_ms()
+        self._failing = _Failing(now_ms - self.failing_ms, now_ms, took_since=False)
         said = error.strerror or str(error)
         if said != self._fault:
             self._fault = said

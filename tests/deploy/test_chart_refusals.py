@@ -234,6 +234,7 @@ def test_notes_of_a_plain_installation_warn_of_nothing(telling_chart: Path) -> N
         ),
         ({"networkPolicy": {"enabled": True}}, "nothing reaches the app's own ports"),
         ({"prometheusRule": {"enabled": True}}, "alerts without podMonitor see nothing"),
+        ({"prometheusRule": {"enabled": True}}, "which no pager can open"),
     ],
 )
 def test_notes_warn_of_what_is_mostly_not_meant(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,10 +32,9 @@ RULES: Final[list[dict[str, Any]]] = [
 NAMES: Final = sorted({rule["alert"] for rule in RULES})
 #: What Prometheus itself records about a target.
 OF_PROMETHEUS: Final = {"up"}
-#: Without certificates, a connection that has ended, and a produce, these are absent, and nothing is wrong.
+#: Without certificates and a produce, these are absent, and nothing is wrong.
 NOT_YET: Final = {
     "pilotfish_tls_certificate_expiry_timestamp_seconds",
-    "pilotfish_broker_disconnects_total",
     "pilotfish_broker_produce_latency_seconds",
 }
 
@@ -91,6 +91,17 @@ def test_promtool_reads_the_configuration_that_the_documentation_shows(tmp_path:
     checked = promtool("check", "config", tmp_path / "prometheus.yaml")
     assert checked.returncode == 0, checked.stderr
     assert "1 rule files found" in checked.stdout
+
+
+def test_the_line_of_the_documentation_gives_each_alert_a_url(tmp_path: Path) -> None:
+    (line,) = re.findall(r"^sed .*$", (ROOT / "docs" / "alerts.md").read_text(), re.MULTILINE)
+    shutil.copy(FILES / "rules.yaml", tmp_path)
+    subprocess.run(shlex.split(line), cwd=tmp_path, check=True)
+    groups = yaml.safe_load((tmp_path / "rules.yaml").read_text())["groups"]
+    changed = [rule for group in groups for rule in group["rules"]]
+    assert [rule["annotations"]["runbook_url"] for rule in changed] == [
+        f"https://wiki.example/pilotfish/alerts#{rule['alert'].lower()}" for rule in RULES
+    ]
 
 
 @pytest.mark.tools

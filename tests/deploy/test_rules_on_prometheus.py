@@ -96,3 +96,18 @@ def test_an_idle_sidecar_whose_brokers_are_back_is_no_alert_without_a_connection
         for broker_id in cluster.broker_ids:
             cluster.revive(broker_id)
         wait_until(lambda: not prometheus.alerts(), what="no alert", last_seen=prometheus.alerts)
+
+
+def test_a_process_that_is_gone_is_an_alert_until_it_is_back(tmp_path: Path) -> None:
+    with (
+        FakeCluster(3) as cluster,
+        Sidecar(tmp_path, bootstrap_servers=cluster.bootstrap_servers) as sidecar,
+        Prometheus(tmp_path, targets=[target(sidecar)], rules=IMPATIENT) as prometheus,
+    ):
+        wait_until(lambda: prometheus.value("pilotfish_build_info"), what="a scrape")
+        sidecar.terminate()
+        wait_until(
+            lambda: prometheus.firing() == {"PilotfishDown"}, what="the alert", last_seen=prometheus.alerts
+        )
+        sidecar.start()
+        wait_until(lambda: not prometheus.alerts(), what="no alert", last_seen=prometheus.alerts)

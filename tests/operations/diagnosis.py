@@ -69,7 +69,7 @@ def diagnose(scrapes: Sequence[Scrape], alerts: Set[tuple[str, str]], now_s: flo
         found.add("a certificate expires")
     if (window.now("pilotfish_poll_loop_age_seconds") or 0) > 60:
         return found | {"the poll loop is stalled"}  # nothing else moves
-    if window.growth("pilotfish_broker_disconnects_total", reason="authentication"):
+    if window.now("pilotfish_authentication_rejected_seconds"):
         return found | {"credentials are rejected"}
     if window.now("pilotfish_metadata_last_refresh_success_timestamp_seconds") is None:
         return found | {f"there is no metadata: {_top_reason(window)}"}

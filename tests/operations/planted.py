@@ -2,18 +2,21 @@
 
 `FAULTS` have a conclusion of `diagnosis.py`, the alert that fires if the fault lasts, the dashboard's panel
 that shows it, and words of /v1/status. `PAIRS` are planted together. `LOOK_ALIKES` and `QUIET` are no faults.
+`OF_THE_SIDECAR` are faults of the sidecar's own parts and files, for the other alerts.
 Brokers 1, 2 and 3 lead two partitions of `orders` each. `docs/alerts.md` has the table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from client_core import Errors
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing.metadata_cache import AliveBroker, MetadataCache
 from client_core.testing.produce import ProduceFault
+from service.base.settings import InternalLimits
 from tests.support.fake_cluster.in_process import HOST
 from tests.support.simulated_sidecar import api_of
 
@@ -48,7 +51,9 @@ class Planted:
     """One case. `plant` begins it and `heal` ends it; `since_start`: planted before the sidecar's start.
 
     `found` is the conclusion. `alert` fires within three minutes, or later if `is_late` (ProduceErrors waits
-    for delivery.timeout.ms and five minutes; rules_test.yaml has that); None: there is none.
+    for delivery.timeout.ms and five minutes: test_every_alert.py); None: there is none. `status` has words
+    that `pilotfish status` prints. If it is None, `member` of /v1/status has the fault; if that is empty, the
+    status can't know it, and `why_not` says why.
     """
 
     name: str
@@ -57,12 +62,14 @@ class Planted:
     found: str
     alert: str | None
     panel: str
-    status: str
+    status: str | None
     is_late: bool = False
     since_start: bool = False
     kafka: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, int] = field(default_factory=dict)
     load: Callable[[Watched, int], None] = usual_load
+    member: str = ""
+    why_not: str = ""
 
 
 def start(watched: Watched) -> None:
@@ -104,11 +111,13 @@ def _no_errors(watched: Watched) -> None:
 
 def down(*brokers: int, elect: bool) -> Callable[[Watched], None]:
     def plant(watched: Watched) -> None:
-        watched.network.down |= set(brokers)
+        for network in watched.networks:
+            network.down |= set(brokers)
         for broker in brokers:
             if elect:
                 watched.controller.broker_failed(broker)
-            watched.network.end_connections_to(broker)
+            for network in watched.networks:
+                network.end_connections_to(broker)
 
     return plant
 
@@ -116,7 +125,8 @@ def down(*brokers: int, elect: bool) -> Callable[[Watched], None]:
 def up(watched: Watched) -> None:
     for broker in sorted(watched.network.down):
         port = next(port for port, own in watched.brokers.ports.items() if own == broker)
-        watched.network.down.discard(broker)
+        for network in watched.networks:
+            network.down.discard(broker)
         if broker not in watched.controller.alive:
             cache = watched.brokers.state.caches[broker] = MetadataCache()
             watched.controller.broker_started(AliveBroker(broker, HOST, port), cache)
@@ -226,7 +236,7 @@ def _moving(watched: Watched, second: int) -> None:
 
 def _many_at_once(watched: Watched, second: int) -> None:
     usual_load(watched, second)
-    if 120 <= second < 900:
+    if 120 <= second < 705:
         for number in range(12):
             produce(watched, number % PARTITIONS)
 
@@ -250,7 +260,7 @@ _ENDED: Final = "Connections that ended"
 _GIVEN_UP: Final = "Records given up and sent again"
 
 
-def _refusing(error: Errors, words: str | None = None) -> Planted:
+def _refusing(error: Errors, *, is_retried: bool = True) -> Planted:
     return Planted(
         error.name,
         _errors(error),
@@ -258,8 +268,9 @@ def _refusing(error: Errors, words: str | None = None) -> Planted:
         error.name,
         "ProduceErrors",
         _GIVEN_UP,
-        error.name if words is None else words,
+        error.name if is_retried else None,
         is_late=True,
+        member="" if is_retried else "nodes[].last_failure.error",
     )
 
 
@@ -382,10 +393,10 @@ FAULTS: Final = (
     _refusing(Errors.KAFKA_STORAGE_ERROR),
     _refusing(Errors.NOT_LEADER_OR_FOLLOWER),
     _refusing(Errors.CORRUPT_MESSAGE),
-    _refusing(Errors.MESSAGE_TOO_LARGE, ""),
-    _refusing(Errors.TOPIC_AUTHORIZATION_FAILED, ""),
-    _refusing(Errors.INVALID_RECORD, ""),
-    _refusing(Errors.POLICY_VIOLATION, ""),
+    _refusing(Errors.MESSAGE_TOO_LARGE, is_retried=False),
+    _refusing(Errors.TOPIC_AUTHORIZATION_FAILED, is_retried=False),
+    _refusing(Errors.INVALID_RECORD, is_retried=False),
+    _refusing(Errors.POLICY_VIOLATION, is_retried=False),
     Planted(
         "quota",
         _throttle,
@@ -393,7 +404,8 @@ FAULTS: Final = (
         "brokers throttle",
         None,
         "Throttling",
-        "",
+        None,
+        member="nodes[].throttle_left_ms",
     ),
     Planted(
         "no producer id",
@@ -422,7 +434,7 @@ FAULTS: Final = (
         "connections to broker 2 end often: closed",
         None,
         _ENDED,
-        "",
+        "closed the connection",
         load=_flapping,
     ),
     Planted(
@@ -432,8 +444,9 @@ FAULTS: Final = (
         "leaders move often",
         None,
         "Changes",
-        "",
+        None,
         load=_moving,
+        member="leader_changes",
     ),
     Planted(
         "more callers than the sidecar admits",
@@ -442,7 +455,7 @@ FAULTS: Final = (
         "too many requests wait",
         "RequestsRefused",
         "Refused requests",
-        "",
+        "node 2",
         is_late=True,
         settings={"max_waiting_requests": 8},
         load=_many_at_once,
@@ -469,7 +482,7 @@ FAULTS: Final = (
         "the poll loop is stalled",
         "PollLoopStalled",
         "Poll loop age",
-        "",
+        "wait in batches",
     ),
     Planted(
         "certificate that expires",
@@ -478,7 +491,8 @@ FAULTS: Final = (
         "a certificate expires",
         "CertExpiring",
         "Certificate expires in",
-        "",
+        None,
+        why_not="it has no certificates",
     ),
 )
 
@@ -553,7 +567,7 @@ def _rarely(watched: Watched, second: int) -> None:
 
 
 def _no_fault(name: str, load: Callable[[Watched, int], None]) -> Planted:
-    return Planted(name, _nothing, _nothing, "", None, "", "", load=load)
+    return Planted(name, _nothing, _nothing, "", None, "", None, load=load)
 
 
 LOOK_ALIKES: Final = (
@@ -569,4 +583,175 @@ QUIET: Final = (
     _no_fault("a burst each minute", _bursts),
     _no_fault("large records", _large_records),
     _no_fault("a record now and then", _rarely),
+)
+
+
+# -- the sidecar's own parts ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """A fault that is planted for `lasts_s`, so long that its alerts fire. `settings` get a folder.
+
+    `after`: the load once it is healed; None: the same.
+    """
+
+    name: str
+    plant: Callable[[Watched], None]
+    heal: Callable[[Watched], None]
+    alerts: tuple[str, ...]
+    lasts_s: int = 180
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    settings: Callable[[Path], Mapping[str, Any]] = lambda _: {}
+    load: Callable[[Watched, int], None] = usual_load
+    after: Callable[[Watched, int], None] | None = None
+    since_start: bool = False
+
+
+def _spool_in(value: str, *, every_s: int = 1) -> Callable[[Watched, int], None]:
+    def load(watched: Watched, second: int) -> None:
+        if second % every_s == 0:
+            record = {"value": value, "partition": second % PARTITIONS}
+            watched.call(
+                "POST",
+                f"/v1/topics/{TOPIC}/records",
+                params={"delivery": "spool"},
+                json={"value_format": "text", "records": [record]},
+            )
+
+    return load
+
+
+def _spool_folder(folder: Path) -> Mapping[str, Any]:
+    return {"spool_folder": str(folder / "spool")}
+
+
+def _small_spool(folder: Path) -> Mapping[str, Any]:
+    return {**_spool_folder(folder), "spool_max_bytes": 1024 * 1024}
+
+
+def _bad_disk(watched: Watched) -> None:
+    watched.disk.fails["fsync"] = _OFTEN
+
+
+def _good_disk(watched: Watched) -> None:
+    watched.disk.fails["fsync"] = 0
+
+
+def _accept_and_requeue(watched: Watched) -> None:
+    _no_errors(watched)
+    assert watched.app.spool is not None
+    assert watched.app.spool.requeue(lambda letter: True, lambda result: None)
+
+
+def _gone(watched: Watched) -> None:
+    watched.is_gone = True
+
+
+def _back(watched: Watched) -> None:
+    watched.is_gone = False
+
+
+def _bug(watched: Watched) -> None:
+    """What is raised in the network's `poll` is raised in the I/O thread's turn."""
+
+    def raised(broker_id: int, payload: bytes) -> int:
+        raise RuntimeError("a bug")
+
+    watched.network.delay_ms = raised
+
+
+def _token(folder: Path) -> Mapping[str, Any]:
+    (folder / "token").write_text("a" * 40)
+    return {"quit_token_file": str(folder / "token")}
+
+
+def _empty_token(watched: Watched) -> None:
+    Path(watched.settings.quit_token_file).write_text("")
+
+
+def _right_token(watched: Watched) -> None:
+    Path(watched.settings.quit_token_file).write_text("b" * 40)
+
+
+def _events(folder: Path) -> Mapping[str, Any]:
+    (folder / "events").mkdir()
+    return {
+        "events_folder": str(folder / "events"),
+        "internal": InternalLimits(events_max_waiting_bytes=4_000, events_file_max_age_ms=10_000),
+    }
+
+
+def _elsewhere(watched: Watched) -> Path:
+    return Path(f"{watched.settings.events_folder}-elsewhere")
+
+
+def _lose_folder(watched: Watched) -> None:
+    Path(watched.settings.events_folder).rename(_elsewhere(watched))
+
+
+def _find_folder(watched: Watched) -> None:
+    _elsewhere(watched).rename(watched.settings.events_folder)
+
+
+OF_THE_SIDECAR: Final = (
+    Lasting("a process that is gone", _gone, _back, ("PilotfishDown",)),
+    Lasting(
+        "brokers that answer no metadata request",
+        _silent_for(ApiKey.METADATA, *ALL),
+        _talking,
+        ("MetadataStale",),
+        lasts_s=420,
+        kafka={"metadata.max.age.ms": "60000"},
+    ),
+    Lasting("an exception in the I/O thread", _bug, _quick, ("PollLoopFailing",)),
+    Lasting("a certificate that expires in three days", _expire(3 * 24 * 3600), _renew, ("CertExpiring",)),
+    Lasting(
+        "a token file that is empty",
+        _empty_token,
+        _right_token,
+        ("CredentialReloadFailed",),
+        settings=_token,
+        after=_no_load,
+    ),
+    Lasting(
+        "a folder of events that is gone",
+        _lose_folder,
+        _find_folder,
+        ("EventsDropped",),
+        settings=_events,
+    ),
+    Lasting(
+        "a small spool without brokers",
+        down(*ALL, elect=False),
+        up,
+        ("SpoolNearlyFull",),
+        settings=_small_spool,
+        load=_spool_in("x" * 10_000),
+    ),
+    Lasting(
+        "a spool without brokers for long",
+        down(*ALL, elect=False),
+        up,
+        ("SpoolNotDelivered",),
+        lasts_s=1_020,
+        settings=_spool_folder,
+        load=_spool_in("x", every_s=10),
+    ),
+    Lasting(
+        "a spool whose records brokers refuse",
+        _errors(Errors.TOPIC_AUTHORIZATION_FAILED),
+        _accept_and_requeue,
+        ("SpoolRefused", "SpoolSetAside"),
+        settings=_spool_folder,
+        load=_spool_in("x"),
+    ),
+    Lasting(
+        "a disk of the spool that fails",
+        _bad_disk,
+        _good_disk,
+        ("SpoolDiskFailing",),
+        settings=_spool_folder,
+        load=_spool_in("x"),
+    ),
 )

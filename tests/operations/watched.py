@@ -16,6 +16,7 @@ import re
 import subprocess
 from collections import defaultdict
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -23,9 +24,14 @@ import yaml  # type: ignore[import-untyped]
 
 from service.admission.caller import ANYONE
 from service.process.admin import make_registry
+from service.spool.spool import Spool, spool_config
 from tests.deploy.promql_terms import terms_of
+from tests.support.fake_cluster.in_process import FIRST_PORT, HOST
+from tests.support.hostile_load import hostile_producer
+from tests.support.hostile_network import HostileNetwork
 from tests.support.promtool import find_promtool
-from tests.support.simulated_sidecar import SimulatedSidecar
+from tests.support.simulated_sidecar import LateSink, SimulatedSidecar
+from tests.support.spooling import BadDisk
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
@@ -33,9 +39,22 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-RULES: Final = Path(__file__).parents[2] / "helm" / "pilotfish" / "files" / "rules.yaml"
+    from client_core import KafkaProducer
+    from service.base.watched_file import Timer
+    from tests.support.mock_clock import MockClock
+
+_ROOT: Final = Path(__file__).parents[2]
+RULES: Final = _ROOT / "helm" / "pilotfish" / "files" / "rules.yaml"
+_ROW: Final = re.compile(r"^\| \[(\w+)\].* (\d+) (min|h) \|$", re.MULTILINE)
+#: How long each alert may last after the recovery, by docs/alerts.md.
+ENDS_S: Final[Mapping[str, int]] = {
+    alert: int(number) * (3600 if unit == "h" else 60)
+    for alert, number, unit in _ROW.findall((_ROOT / "docs" / "alerts.md").read_text())
+}
 EVERY_S: Final = 15
 _STEP_MS: Final = 250
+#: About that of the I/O thread after a turn that raised.
+_PAUSE_MS: Final = 100
 _EVALUATED_EVERY_S: Final = 15
 #: Prometheus' own: a target that answers.
 _UP: Final = ("up", frozenset[tuple[str, str]]())
@@ -46,16 +65,61 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 Scrape = dict[Series, float]
 
 
+class _Timers:
+    """Periodic checks of files, in simulated time."""
+
+    def __init__(self, clock: MockClock) -> None:
+        self._clock = clock
+        self._due: list[tuple[float, Callable[[], object]]] = []
+
+    def time(self) -> float:
+        return self._clock.now_ms() / 1000
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> Timer:
+        one = (self.time() + delay, callback)
+        self._due.append(one)
+        return _Scheduled(self._due, one)
+
+    def run(self) -> None:
+        """Calls what is due."""
+        for one in [one for one in self._due if one[0] <= self.time()]:
+            self._due.remove(one)
+            one[1]()
+
+
+class _Scheduled:
+    def __init__(
+        self, among: list[tuple[float, Callable[[], object]]], one: tuple[float, Callable[[], object]]
+    ) -> None:
+        self._among, self._one = among, one
+
+    def cancel(self) -> None:
+        self._among.remove(self._one)
+
+
 class Watched(SimulatedSidecar):
-    """Scrapes its own registry each `every_s` of simulated time. `calls` are open until they are answered."""
+    """Scrapes its own registry each `every_s` of simulated time. `calls` are open until they are answered.
+
+    With `spool_folder` it has the whole spool, over `disk` and a client of its own; with `events_folder` the
+    event log; and it reads `quit_token_file` again. Their threads are turned by hand, as the client's is.
+    """
 
     def __init__(self, *, every_s: int = EVERY_S, **given: Any) -> None:
+        self.disk = BadDisk()
+        self._spool_client: tuple[HostileNetwork, KafkaProducer] | None = None
         super().__init__(**given)
+        self._timers = _Timers(self.clock)
+        if self.app.event_log is not None:
+            self.app.event_log.begin()
+        if self.app.quit_token is not None:
+            self.app.quit_token.watch(self._timers)
         self.every_s = every_s
         self.scrapes: list[Scrape] = []
         self.codes: list[int] = []
         #: The I/O thread does nothing while this is set.
         self.is_stalled = False
+        #: The process is gone, and nothing answers a scrape.
+        self.is_gone = False
         self._began_s = self.clock.wall_ms() / 1000
         self._second = 0
         self._registry: CollectorRegistry = make_registry(self.app)
@@ -63,6 +127,29 @@ class Watched(SimulatedSidecar):
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=self.app), base_url="http://localhost"
         )
+
+    def _spool(self) -> Spool | None:
+        if not self.settings.spool_folder:
+            return None
+        network = HostileNetwork(self.clock, self.brokers, Random(7))
+        events = LateSink()
+        producer = hostile_producer(
+            spool_config(self.settings),
+            self.clock,
+            network,
+            Random(11),
+            (HOST, FIRST_PORT),
+            client_events=events,
+            whole_requests=True,
+        )
+        events.sink = producer._refreshes
+        self._spool_client = network, producer
+        return Spool(self.settings, producer, self.clock, self.disk)
+
+    @property
+    def networks(self) -> Sequence[HostileNetwork]:
+        """That of the client, and that of the spool's, if there is one."""
+        return (self.network, *(() if self._spool_client is None else (self._spool_client[0],)))
 
     def call(self, method: str, path: str, **sent: Any) -> None:
         """Begins a request; whoever calls does not wait for its answer."""
@@ -88,9 +175,30 @@ class Watched(SimulatedSidecar):
                     if self.is_stalled:
                         self.clock.advance(left_ms)
                     else:
-                        self._turn(left_ms)
+                        self._turn_guarded(left_ms)
+                        self._turn_others()
                     await _let_run(3)
             self._second += 1
+
+    def _turn_guarded(self, at_most_ms: int) -> None:
+        """As the I/O thread's own loop: a turn that raises is counted, and followed by a pause."""
+        try:
+            self._turn(at_most_ms)
+        except RuntimeError as error:
+            self.producer.io_thread._uncaught.report(error, self.clock.now_ms())
+            self.clock.advance(min(at_most_ms, _PAUSE_MS))
+
+    def _turn_others(self) -> None:
+        """One turn of each other thread; none lets time pass."""
+        self._timers.run()
+        if self.app.event_log is not None:
+            self.app.event_log.turn()
+        if self.app.spool is not None and self._spool_client is not None:
+            network, producer = self._spool_client
+            self.app.spool.writer.turn()
+            self.app.spool.delivery.turn(self.clock.now_ms())
+            network.wakeup()
+            producer.io_thread.turn()
 
     async def end(self) -> None:
         """Drops what is still open."""
@@ -99,6 +207,9 @@ class Watched(SimulatedSidecar):
         await asyncio.gather(*self._calls, return_exceptions=True)
         await self._client.aclose()
         self.close()
+        if self.app.spool is not None:
+            self.app.spool.release()
+            self.disk.let_go()
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -106,6 +217,9 @@ class Watched(SimulatedSidecar):
         return self.app.sidecar.status.document(ANYONE)
 
     def _scrape(self) -> Scrape:
+        """As Prometheus stores it: `up` is its own, and all that is left of a target that is gone."""
+        if self.is_gone:
+            return {_UP: 0.0}
         found: Scrape = {_UP: 1.0}
         for family in self._registry.collect():
             for sample in family.samples:

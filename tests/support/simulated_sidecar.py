@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from client_core import Event, EventSink, KafkaProducer
     from client_core.testing.reactions import Sending
     from client_core.testing.requests import Response
+    from service.spool.spool import Spool
 
 _START_MS: Final = 1_000_000
 
@@ -95,7 +96,7 @@ def _without_topics(cache: MetadataCache) -> MetadataCache:
     return empty
 
 
-class _Sink:
+class LateSink:
     """Passes events on, once it is known where to."""
 
     def __init__(self) -> None:
@@ -117,7 +118,7 @@ class SimulatedSidecar:
         self.settings = Settings(kafka=bootstrap | dict(kafka or {}), **settings)
         self._wakeup_ms = 0
         self.names = LocalNames(HOST)
-        sink, of_client = _Sink(), _Sink()
+        sink, of_client = LateSink(), LateSink()
         self.producer: KafkaProducer = hostile_producer(
             self.settings.producer_config(),
             self.clock,
@@ -129,8 +130,12 @@ class SimulatedSidecar:
             names=self.names,
         )
         of_client.sink = self.producer._refreshes
-        self.app = App(self.settings, self.producer)
+        self.app = App(self.settings, self.producer, spool=self._spool())
         sink.sink = self.app.events
+
+    def _spool(self) -> Spool | None:
+        """The spool that the app gets: none here."""
+        return None
 
     @property
     def cluster_id(self) -> str:

@@ -53,6 +53,9 @@
 {{- if and (.Values.prometheusRule).enabled (not (.Values.podMonitor).enabled) }}
   - prometheusRule: alerts without podMonitor see nothing unless something else scrapes the sidecars
 {{- end }}
+{{- if and (.Values.prometheusRule).enabled (not .Values.prometheusRule.runbookUrl) }}
+  - prometheusRule.runbookUrl: without it the alerts' runbook_url is a path, docs/alerts.md, which no pager can open
+{{- end }}
 {{- end -}}
 
 {{- define "pilotfish.chart.hasTlsFiles" -}}

@@ -18,6 +18,7 @@ from service.observe.metrics import (
     MOST_DEPARTED,
     MOST_KEPT,
     OTHER_TOPICS,
+    REJECTION_COUNTS_S,
     USUAL_CAUSES,
     USUAL_ERRORS,
     ClientMetrics,
@@ -368,9 +369,17 @@ class Ticking:
         return self.now_s
 
 
-def unreachable_s(metrics: ClientMetrics) -> float:
-    (gauge,) = (one for one in metrics.collect() if one.name == "pilotfish_brokers_unreachable_seconds")
+def seconds(metrics: ClientMetrics, name: str) -> float:
+    (gauge,) = (one for one in metrics.collect() if one.name == f"pilotfish_{name}_seconds")
     return float(gauge.samples[0].value)
+
+
+def unreachable_s(metrics: ClientMetrics) -> float:
+    return seconds(metrics, "brokers_unreachable")
+
+
+def rejected_s(metrics: ClientMetrics) -> float:
+    return seconds(metrics, "authentication_rejected")
 
 
 def failed(node_id: int, reason: str = "refused") -> e.NodeDisconnected:
@@ -406,6 +415,46 @@ def test_attempts_that_go_on_failing_do_not_begin_anew() -> None:
         metrics.emit(failed(1))
         clock.now_s += 10
     assert unreachable_s(metrics) == 30
+
+
+def rejected(node_id: int) -> e.NodeDisconnected:
+    return failed(node_id, "authentication")
+
+
+def test_credentials_are_rejected_from_the_first_rejection_until_a_connection_authenticates() -> None:
+    cases: dict[str, tuple[list[e.Event], float]] = {
+        "nothing was tried": ([], 0),
+        "there is no broker": ([failed(1)], 0),
+        "a broker rejects them": ([rejected(1)], 10),
+        "a bootstrap server rejects them": ([rejected(-1)], 10),
+        "then it can't be reached": ([rejected(1), failed(1)], 10),
+        "another broker is connected": ([e.NodeReady(2), rejected(1)], 10),
+        "it accepts them": ([rejected(1), e.NodeReady(1)], 0),
+        "another one accepts them": ([rejected(1), e.NodeReady(-1)], 0),
+    }
+    for name, (events, expected_s) in cases.items():
+        metrics = ClientMetrics(monotonic_s=(clock := Ticking()))
+        for event in events:
+            metrics.emit(event)
+        clock.now_s += 10
+        assert rejected_s(metrics) == expected_s, name
+
+
+def test_a_rejection_by_a_broker_that_nobody_needs_ends_while_another_one_is_connected() -> None:
+    metrics = ClientMetrics(monotonic_s=(clock := Ticking()))
+    metrics.emit(rejected(1))
+    clock.now_s += 100
+    assert rejected_s(metrics) == 100, "no broker is connected"
+    metrics.emit(e.NodeReady(2))
+    for _ in range(4):
+        metrics.emit(rejected(1))
+        clock.now_s += REJECTION_COUNTS_S - 1
+    assert rejected_s(metrics) == 4 * (REJECTION_COUNTS_S - 1)
+    clock.now_s += 1
+    assert rejected_s(metrics) == 0
+    metrics.emit(rejected(1))
+    clock.now_s += 2
+    assert rejected_s(metrics) == 2
 
 
 def test_turns_of_the_poll_loop_are_counted_by_how_long_they_worked(web: NativeApp) -> None:

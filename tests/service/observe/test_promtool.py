@@ -56,7 +56,7 @@ NAMES: Final = (
     "http_requests_total",
     "http_request_duration_seconds_bucket",
     "http_requests_in_progress",
-    "poll_loop_last_iteration_timestamp_seconds",
+    "poll_loop_age_seconds",
     "poll_loop_iteration_duration_seconds_bucket",
 )
 

@@ -19,7 +19,7 @@ from service.spool.dead_letters import FILE_BYTES, dead_letters_in
 from service.spool.delivery import PAUSE_MS
 from service.spool.folder import FolderError, FolderInUseError, SpoolFolder
 from service.spool.requeue import Requeued
-from service.spool.writer import Spooled, SpoolFault, SpoolFullError
+from service.spool.writer import FAILING_FOR_MS, Spooled, SpoolFault, SpoolFullError
 from tests.support.crash_disk import SHORT, CrashDisk, State
 from tests.support.log_lines import log_lines
 from tests.support.mock_clock import MockClock
@@ -261,12 +261,29 @@ def test_each_process_begins_a_file_of_dead_letters_behind_those_there_are(tmp_p
     rig.let_go()
 
 
-def test_a_failed_write_is_counted(tmp_path: Path) -> None:
-    for fault in ("create", "write"):
+def test_a_disk_fails_from_its_first_failure_until_it_took_records_half_a_minute_after_the_last(
+    tmp_path: Path,
+) -> None:
+    for fault in ("create", "write", "fsync"):
         rig = SpoolRig(tmp_path / fault)
+        writer = rig.spool.writer
+        assert writer.failing_ms == 0, fault
+        for _ in range(3):
+            rig.disk.fails[fault] = 1
+            rig.spool_in(records(1))
+            rig.clock.advance(FAILING_FOR_MS)
+        assert writer.failing_ms == 3 * FAILING_FOR_MS, "nobody knows whether it works"
         rig.disk.fails[fault] = 1
         rig.spool_in(records(1))
-        assert (rig.spool.writer.write_failures, rig.spool.writer.fsync_failures) == (1, 0), fault
+        rig.spool_in(records(1))
+        rig.clock.advance(FAILING_FOR_MS - 1)
+        assert writer.failing_ms == 4 * FAILING_FOR_MS - 1, "a full disk takes small records"
+        rig.clock.advance(1)
+        assert writer.failing_ms == 0, fault
+        rig.disk.fails["fsync"] = 1
+        rig.spool_in(records(1))
+        rig.clock.advance(1_000)
+        assert writer.failing_ms == 1_000, fault
         rig.let_go()
 
 
