@@ -151,7 +151,7 @@ def _installed(dist: Path, name: str, kind: str, folder: Path) -> Installed:
 def test_the_sidecar_answers_a_look_up(dist: Path, kind: str, tmp_path: Path) -> None:
     installed = _installed(dist, "pilotfish", kind, tmp_path)
     with _serving(installed) as url:
-        answer = httpx.get(f"{url}/v1/topics/demo/leader?partition=0", trust_env=False)
+        answer = httpx.get(f"{url}/v1/topics/demo/leader?partition=0", trust_env=False, timeout=patient(30))
     assert answer.json()["leader"]["host"] == "127.0.0.1"
     assert not (installed.folder / "bin" / "pilotfish-pipeline").exists()
 
@@ -199,7 +199,8 @@ def test_each_install_line_of_the_docs_installs_what_works(words: str, dist: Pat
     else:
         more = ("--tracing", "otlp") if extra == "otel" else ()
         with _serving(installed, *more) as url:
-            assert httpx.get(f"{url}/v1/cluster", trust_env=False).status_code == 200
+            answer = httpx.get(f"{url}/v1/cluster", trust_env=False, timeout=patient(30))
+            assert answer.status_code == 200
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -150,9 +151,10 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def answered(sidecar: Sidecar, code: int) -> float:
-    """How many requests got this status so far."""
-    return sidecar.metric("pilotfish_http_requests_total", method="POST", code=str(code)) or 0
+def answered(sidecar: Sidecar, *codes: int) -> float:
+    """How many requests got one of these statuses so far."""
+    requests = partial(sidecar.metric, "pilotfish_http_requests_total", method="POST")
+    return sum(requests(code=str(code)) or 0 for code in codes)
 
 
 def acknowledged_once(rig: Rig, process: subprocess.Popen[str], text: str) -> None:
@@ -226,7 +228,8 @@ def _repeats_what_it_sent_if_an_answer_is_lost(rig: Rig, listing: str, sidecar: 
 
 
 def _waits_for_a_broker(rig: Rig, listing: str, sidecar: Sidecar) -> None:
-    text, brokers, before = f"patience {listing}", rig.cluster.kafka.broker_ids, answered(sidecar, 503)
+    # 504: it was written to a connection whose end the sidecar had not noticed yet.
+    text, brokers, before = f"patience {listing}", rig.cluster.kafka.broker_ids, answered(sidecar, 503, 504)
     for broker in brokers:
         rig.cluster.stop_broker(broker)
     try:
@@ -237,7 +240,7 @@ def _waits_for_a_broker(rig: Rig, listing: str, sidecar: Sidecar) -> None:
         for broker in brokers:
             rig.cluster.start_broker(broker)
     acknowledged_once(rig, process, text)
-    assert answered(sidecar, 503) > before, complaint
+    assert answered(sidecar, 503, 504) > before, complaint
 
 
 def _asks_again_after_an_unknown_outcome(rig: Rig, listing: str, sidecar: Sidecar) -> None:

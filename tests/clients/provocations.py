@@ -11,6 +11,7 @@ names a sidecar and a change to make. The answers are the sidecars' own. `calls`
     full             no brokers, and one waiting request and one byte of body are the most that it holds; the
                      disk of its spool hangs when dead letters are read
     unacknowledged   acks=0
+    hasty            as usual, but gives records up soon
     ending           shuts down, as long as a record of its own is not acknowledged
 """
 
@@ -45,12 +46,14 @@ TOPIC: Final = "orders"
 FAILS, LATE, HALF, INVALID, STUCK = "failing", "late", "half", "invalid", "stuck"
 _FOR_EVER: Final = 1_000_000_000
 _KAFKA: Final = {
-    "request.timeout.ms": "700",
-    "delivery.timeout.ms": "800",
-    "max.block.ms": "500",
+    "request.timeout.ms": "2500",
+    "delivery.timeout.ms": "3000",
+    "max.block.ms": "1000",
     "retry.backoff.ms": "50",
     "linger.ms": "0",
 }
+#: Where it is certain that records can't be written.
+_HASTY: Final = {"request.timeout.ms": "700", "delivery.timeout.ms": "800", "max.block.ms": "500"}
 _FLAGS: Final = ("--unknown-topic-wait-ms", "50", "--log-level", "warning", "--dapr-pubsub-names", "pubsub")
 _MOST_RECORDS: Final = 10
 _LIMITS: Final = {"unknown_topics_per_second": 100_000, "max_records_per_request": _MOST_RECORDS}
@@ -154,10 +157,12 @@ class Provoked:
             (nobody,) = free_ports(1)
             self._sidecars = {
                 "usual": self._sidecar("usual", cluster.bootstrap_servers, spool=True),
-                "alone": self._sidecar("alone", f"127.0.0.1:{nobody}"),
+                "hasty": self._sidecar("hasty", cluster.bootstrap_servers, kafka=_HASTY),
+                "alone": self._sidecar("alone", f"127.0.0.1:{nobody}", kafka=_HASTY),
                 "full": self._sidecar(
                     "full",
                     f"127.0.0.1:{nobody}",
+                    kafka=_HASTY,
                     flags=("--max-waiting-requests", "1", "--max-waiting-bytes", "1", "--max-watchers", "0"),
                     spool=True,
                 ),
@@ -176,7 +181,9 @@ class Provoked:
             for sidecar in self._sidecars.values():
                 stack.enter_context(sidecar)
             # A partition that is missing is refused by the spool only once the topic is known.
-            self._sidecars["usual"].api.get(f"/v1/topics/{TOPIC}").raise_for_status()
+            for topic in (TOPIC, FAILS, HALF, INVALID):
+                self._sidecars["usual"].wait_until_it_knows(topic)
+            self._sidecars["hasty"].wait_until_it_knows(LATE)
             self._hang_the_spool()
             self._end()
             stack.enter_context(self._occupied())
@@ -243,7 +250,10 @@ class Provoked:
     def _end(self) -> None:
         """The ending sidecar does not end: it has accepted a record that is never acknowledged."""
         ending = self._sidecars["ending"]
-        assert ending.produce(STUCK, [{"value": "a"}], timeout_ms=200).status_code == 504
+        wait_until(
+            lambda: ending.produce(STUCK, [{"value": "a"}], timeout_ms=2_000).status_code == 504,
+            what="a record that is not acknowledged",
+        )
         ending.process.send_signal(signal.SIGTERM)
         wait_until(lambda: ending.api.get("/v1/status").json()["draining"], what="a sidecar that shuts down")
 
@@ -400,6 +410,8 @@ def _call(document: Mapping[str, Any], operation: Mapping[str, Any], status: int
         sidecar = "unacknowledged"
     if status == 204 and name.startswith("produceTo"):
         arguments["async"] = True
+    if status == 504 and (arguments.get("topic") == LATE or name == "produceToTopics"):
+        sidecar = "hasty"
     if status == 413 and name == "produceRecordsV3":  # a longer body is a stream, which has any length
         change = "many"
     if status == 503 and name.startswith(_ENDING):

@@ -26,7 +26,7 @@ from tests.support.chromium import started_browser
 from tests.support.sidecar import Sidecar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from selenium.webdriver import Chrome
 
@@ -43,12 +43,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def sidecar_over(
-    cluster: FakeCluster, folder: Path, *flags: str, warm_topics: Sequence[str] = ("orders",)
+    cluster: FakeCluster,
+    folder: Path,
+    *flags: str,
+    warm_topics: Sequence[str] = ("orders",),
+    kafka: Mapping[str, str] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> Sidecar:
-    """A sidecar on a cluster, not started yet."""
+    """A sidecar on a cluster, not started yet. `kafka` and `limits`: settings that differ from the usual."""
     warm = (word for topic in warm_topics for word in ("--warm-topics", topic))
-    servers = cluster.bootstrap_servers
-    return Sidecar(folder, bootstrap_servers=servers, kafka=_KAFKA, flags=(*warm, *flags))
+    return Sidecar(
+        folder,
+        bootstrap_servers=cluster.bootstrap_servers,
+        kafka={**_KAFKA, **(kafka or {})},
+        flags=(*warm, *flags),
+        limits=limits,
+    )
 
 
 @contextmanager

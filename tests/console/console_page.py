@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from selenium.webdriver import Chrome
 
-PATIENCE_S: Final = patient(15.0)
+PATIENCE_S: Final = patient(60.0)
 _EVERY_S: Final = 0.1
 
 _SHOWN_TEXT: Final = """

@@ -81,10 +81,11 @@ def test_a_broker_that_is_stopped_is_shown_with_its_error_until_it_is_back(
     connect_to_all(sidecar)
     console.until(lambda: all(row["Connection"] == "connected" for row in console.brokers.values()))
     cluster.kill(2, elect=False)
-    assert sidecar.produce("orders", [{"value": "x", "partition": 1}], timeout_ms=500).is_error
+    assert sidecar.produce("orders", [{"value": "x", "partition": 1}], timeout_ms=2_000).is_error
     console.until(lambda: console.brokers["2"]["Connection"].startswith("down"))
     console.until(lambda: console.headline == "1 of 3 brokers cannot be reached")
-    assert "refused" in console.brokers["2"]["Last error"]
+    # At first it is the end of the connection.
+    console.until(lambda: "refused" in console.brokers["2"]["Last error"])
     console.until_says("failed", "at broker 2")
     assert "Cause: " in console.text("failed")
     cluster.revive(2)
@@ -127,7 +128,7 @@ def test_a_failed_request_is_listed_with_its_caller_phase_and_trace(
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     for _ in range(2):
         answer = sidecar.api.post(
-            "/v1/topics/absent/records?max_block_ms=1500",
+            "/v1/topics/absent/records?max_block_ms=3000",
             json={"records": [{"value": 1}]},
             headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"},
         )
