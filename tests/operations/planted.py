@@ -413,7 +413,7 @@ FAULTS: Final = (
         _producer_ids,
         "COORDINATOR_LOAD_IN_PROGRESS",
         "ProduceErrors",
-        "Requests that failed",
+        _GIVEN_UP,
         "producer id",
         since_start=True,
         is_late=True,
