@@ -110,6 +110,11 @@ class Prometheus:
         """The names of those that fire."""
         return {name for name, state in self.alerts().items() if state == "firing"}
 
+    def firing_where(self) -> set[tuple[str, str, str]]:
+        """Of each alert that fires its name, its severity and its target."""
+        labels = [alert["labels"] for alert in self._get("alerts")["alerts"] if alert["state"] == "firing"]
+        return {(it["alertname"], it["severity"], it["instance"]) for it in labels}
+
     def ever_alerted(self) -> set[str]:
         """The names of alerts that were pending or fired within the last hour."""
         found = self._get("query", query="count by (alertname) (count_over_time(ALERTS[1h]))")["result"]
