@@ -22,6 +22,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -50,8 +51,8 @@ _SLOW_BYTES_PER_S: Final = 400
 _VALUE: Final = "x" * 1_000
 _TRIES: Final = 10
 _MOST_CALLERS: Final = 3
-#: Of so few events a second the rate of some seconds is mostly chance.
-_CHANCE_PER_S: Final = 1.0
+#: metadata.max.age.ms: how often a sidecar refreshes when nothing happens.
+_MAX_AGE_S: Final = 300
 
 
 class Counts(NamedTuple):
@@ -158,10 +159,9 @@ class RealFleet:
         self.watch("the next ten seconds", _BACK_S)
         after = self.watch("then", _AFTER_S)
         for broker, rate in zip(_BROKERS, after.connections, strict=True):
-            most = max(2 * usual.connections[broker - 1], _CHANCE_PER_S)
-            if rate > most:
+            if rate > _most(usual.connections[broker - 1]):
                 self.faults.append(f"after {what}: {rate:.2f} connections a second to broker {broker}")
-        if after.metadata > max(2 * usual.metadata, _CHANCE_PER_S):
+        if after.metadata > _most(max(usual.metadata, len(self._sidecars) / _MAX_AGE_S)):
             self.faults.append(f"after {what}: {after.metadata:.2f} Metadata requests a second")
         if after.bad or after.good < 0.9 * usual.good:
             found = f"{after.good:.1f} acknowledged and {after.bad:.1f} failed a second"
@@ -177,6 +177,11 @@ class RealFleet:
                 )
             metadata += _value(text, 'pilotfish_request_duration_seconds_count{api="Metadata"}')
         return Counts(time.monotonic(), tuple(connections), metadata, self._load.good, self._load.bad)
+
+
+def _most(usual: float) -> float:
+    """Twice the usual rate a second, and three standard deviations of what comes at random."""
+    return 2 * usual + 3 * sqrt(max(usual, 1 / _AFTER_S) / _AFTER_S)
 
 
 def _value(scrape: str, series: str) -> float:
