@@ -19,13 +19,14 @@ from tests.fuzz.http_bodies import PATHS, bodies
 from tests.fuzz.http_prober import TRIES, Prober, statuses
 from tests.fuzz.http_shapes import HURRIED, SMUGGLED, Shape, shapes
 from tests.fuzz.mutation import mutated
+from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 #: Limits with short times, so that bad callers are ended at once.
 LIMITS: Final[dict[str, int]] = {
-    "request_timeout_ms": 1_000,
+    "request_timeout_ms": patient(1_000),
     "stall_timeout_ms": 1_000,
     "lookup_wait_ms": 20,
     "unknown_topics_per_second": 100_000,
@@ -44,6 +45,8 @@ KAFKA: Final = {
 #: Quiet for so long: nothing more comes on a connection that may stay open. Nothing hangs on it but patience.
 _QUIET_S: Final = 1.5
 _AT_ONCE: Final = 16
+#: What the answer 429 asks for.
+_RETRY_AFTER_S: Final = 1.0
 #: Allowed answers to nonsense, without 500 and 502.
 ANSWERS: Final = frozenset(
     {100, 200, 202, 204, 207, 304, 400, 401, 403, 404, 405, 406, 408, 411, 412, 413, 414, 415, 417, 421, 422}
@@ -71,12 +74,14 @@ async def shapes_hold(prober: Prober, chosen: Iterable[Shape] = ()) -> int:
 
 async def _shape_holds(prober: Prober, shape: Shape) -> None:
     for tries in range(1, TRIES + 1):
-        said = await prober.send(shape.pieces, quiet_s=tries * _QUIET_S)
+        said = await prober.send(shape.pieces, quiet_s=patient(tries * _QUIET_S))
         got = statuses(said)
         # On a slow machine a whole request may come too late, the answer later than `quiet_s`, and other
         # bodies may still be in memory.
         if len(got) >= len(shape.answers) and not {408, 429} & {*got}:
             break
+        if 429 in got:
+            await asyncio.sleep(tries * _RETRY_AFTER_S)
     assert len(got) == len(shape.answers), f"{shape}: {got}: {said[-300:]!r}"
     for status, promised in zip(got, shape.answers, strict=True):
         assert status in promised, f"{shape}: {got}, promised {sorted(promised)}: {said[-300:]!r}"

@@ -14,11 +14,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tests.support.waiting import patient
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 #: The longest that a server may take to end what it must end; its own times are fractions of a second here.
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = patient(60.0)
 #: How often a 408 is tried again: a server that gets no turn for its request_timeout_ms must answer so.
 TRIES: Final = 5
 #: Between the bytes of a caller who is slow.
