@@ -1,8 +1,9 @@
 """Sizes buffers for the memory limit of the container: the limit of its cgroup, v1 or v2.
 
-The defaults of the settings fit into 256 MiB. A smaller limit scales them down, all by one factor below 1:
+The defaults of the settings fit into ENOUGH_BYTES. A smaller limit scales them down, all by one factor:
 
-    factor = (limit - OWN_BYTES - spool - event log) / TIMES / (buffer.memory + max_waiting_bytes), at most 1
+    factor = (limit - OWN_BYTES - spool - event log)
+             / (TIMES * (buffer.memory + max_waiting_bytes) + STREAM_BYTES * max_streams)
 
 OWN_BYTES is what a sidecar takes at rest and for the answers of brokers. The client copies a record into a
 batch, and its caller waits with the parsed one: so a waiting byte takes TIMES bytes. A setting that is given
@@ -25,21 +26,26 @@ _MIB: Final = 1024 * 1024
 #: Measured: 66 MiB at rest, of which the kernel can drop 18 (files); then brokers' answers and heap.
 OWN_BYTES: Final = 72 * _MIB
 TIMES: Final = 1.9
+#: What a stream holds that is not counted as waiting: a read in its connection, another one that it submits,
+#: and a part of that as lines and as records. Measured with RECEIVE_BUFFER_BYTES: 340 KiB.
+STREAM_BYTES: Final = 360 * 1024
 #: The most that a spool and an event log add (docs/operations.md, "Memory").
 SPOOL_BYTES: Final = 48 * _MIB
 EVENTS_BYTES: Final = 20 * _MIB
 #: The smallest limit for a sidecar, without a spool and an event log.
 LEAST_BYTES: Final = 96 * _MIB
-#: The limit from which the defaults fit.
-ENOUGH_BYTES: Final = 256 * _MIB
+#: The limit from which the defaults fit, even if reads are as large as the kernel allows.
+ENOUGH_BYTES: Final = 320 * _MIB
 
 BUFFER_MEMORY: Final = "buffer.memory"
 _BUFFER_BYTES: Final = 32 * _MIB
 _WAITING_BYTES: Final = Settings.model_fields["max_waiting_bytes"].default
-_LEAST_FACTOR: Final = (LEAST_BYTES - OWN_BYTES) / (TIMES * (_BUFFER_BYTES + _WAITING_BYTES))
+_STREAMS: Final = Settings.model_fields["max_streams"].default
+_SCALED_BYTES: Final = TIMES * (_BUFFER_BYTES + _WAITING_BYTES) + STREAM_BYTES * _STREAMS
+_LEAST_FACTOR: Final = (LEAST_BYTES - OWN_BYTES) / _SCALED_BYTES
 
-#: Settings and internal limits that are scaled besides buffer.memory and max_waiting_bytes.
-_OWN: Final = ("max_body_bytes", "idempotency_max_bytes")
+#: Settings and internal limits that are scaled besides buffer.memory.
+_OWN: Final = ("max_waiting_bytes", "max_streams", "max_body_bytes", "idempotency_max_bytes")
 _INTERNAL: Final = (
     "body_threads",
     "max_records_per_request",
@@ -47,9 +53,15 @@ _INTERNAL: Final = (
     "stream_open_bytes",
     "watch_history_bytes",
 )
-#: The size of mapped blocks below the usual limit: each piece of a body that a socket gives is mapped, at the
-#: price of its page faults. In the heap they leave holes: 70 MiB after a megabyte from each of 70 callers.
+
+#: The size of mapped blocks below a limit: each piece of a body that a socket gives is mapped, at the price
+#: of its page faults. In the heap they leave holes: 70 MiB after a megabyte from each of 70 callers.
 _MAPPED_BYTES: Final = 64 * 1024
+_MAPPED_BELOW_BYTES: Final = 256 * _MIB
+
+#: The receive buffer of a connection below ENOUGH_BYTES: a read takes all that the kernel has. With cgroup v2
+#: the limit counts the kernel's buffers, too.
+RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 
 #: cgroup v1 writes "no limit" as a number near 2^63; v2 writes "max".
 _NO_LIMIT: Final = 2**60
@@ -113,20 +125,21 @@ def fitted(settings: Settings, limit: int | None) -> Fitted:
         return Fitted(settings)
     given = settings.model_fields_set
     needed = bytes_needed(settings)
-    free = (limit - OWN_BYTES - _extra_bytes(settings)) / TIMES
-    scaled = 0
+    free = limit - OWN_BYTES - _extra_bytes(settings)
+    scaled = 0.0
     for is_given, its, default in (
-        (BUFFER_MEMORY in settings.kafka, settings.producer_config().buffer_memory, _BUFFER_BYTES),
-        ("max_waiting_bytes" in given, settings.max_waiting_bytes, _WAITING_BYTES),
+        (
+            BUFFER_MEMORY in settings.kafka,
+            TIMES * settings.producer_config().buffer_memory,
+            _BUFFER_BYTES * TIMES,
+        ),
+        ("max_waiting_bytes" in given, TIMES * settings.max_waiting_bytes, TIMES * _WAITING_BYTES),
+        ("max_streams" in given, STREAM_BYTES * settings.max_streams, STREAM_BYTES * _STREAMS),
     ):
         free -= its if is_given else 0
         scaled += 0 if is_given else default
-    factor = min(max(free / (scaled or _BUFFER_BYTES + _WAITING_BYTES), _LEAST_FACTOR), 1.0)
-    sizes = {
-        name: int(Settings.model_fields[name].default * factor)
-        for name in ("max_waiting_bytes", *_OWN)
-        if name not in given
-    }
+    factor = min(max(free / (scaled or _SCALED_BYTES), _LEAST_FACTOR), 1.0)
+    sizes = {name: int(Settings.model_fields[name].default * factor) for name in _OWN if name not in given}
     limits, usual = settings.internal, InternalLimits()
     internal = {
         name: max(int(getattr(limits, name) * factor), 1)
@@ -145,11 +158,15 @@ def fitted(settings: Settings, limit: int | None) -> Fitted:
         )
     shown = " ".join(f"{name}={size}" for name, size in (sizes | internal).items())
     reported = f"sized for the memory limit of {limit // _MIB} MiB: {shown}"
+    if limit < ENOUGH_BYTES:
+        internal["receive_buffer_bytes"] = RECEIVE_BUFFER_BYTES
+    if limit < _MAPPED_BELOW_BYTES:
+        internal["mapped_block_bytes"] = _MAPPED_BYTES
+    update: dict[str, object] = {"internal": replace(limits, **internal)}
     if factor == 1.0:
-        return Fitted(settings, f"{reported}, the defaults" if shown else "", doubt)
-    own = {name: size for name, size in sizes.items() if name != BUFFER_MEMORY}
-    internal["mapped_block_bytes"] = _MAPPED_BYTES
-    update = {**own, "kafka": kafka, "internal": replace(limits, **internal)}
+        reported = f"{reported}, the defaults" if shown else ""
+    else:
+        update |= {name: size for name, size in sizes.items() if name != BUFFER_MEMORY} | {"kafka": kafka}
     return Fitted(settings.model_copy(update=update), reported, doubt)
 
 
@@ -161,8 +178,11 @@ def bytes_needed(settings: Settings) -> int:
     waiting = settings.max_waiting_bytes
     if "max_waiting_bytes" not in settings.model_fields_set:
         waiting = int(_WAITING_BYTES * _LEAST_FACTOR)
-    needed = OWN_BYTES + _extra_bytes(settings) + int(TIMES * (buffers + waiting))
-    return max(needed, LEAST_BYTES)
+    streams = settings.max_streams
+    if "max_streams" not in settings.model_fields_set:
+        streams = int(_STREAMS * _LEAST_FACTOR)
+    scaled = int(TIMES * (buffers + waiting)) + STREAM_BYTES * streams
+    return max(OWN_BYTES + _extra_bytes(settings) + scaled, LEAST_BYTES)
 
 
 def chart_figures() -> dict[str, float]:
@@ -175,6 +195,8 @@ def chart_figures() -> dict[str, float]:
         "events": EVENTS_BYTES,
         "buffer": int(_BUFFER_BYTES * _LEAST_FACTOR),
         "waiting": int(_WAITING_BYTES * _LEAST_FACTOR),
+        "stream": STREAM_BYTES,
+        "streams": int(_STREAMS * _LEAST_FACTOR),
     }
 
 
@@ -191,5 +213,5 @@ def _extra_bytes(settings: Settings) -> int:
 def or_lower(settings: Settings) -> str:
     """Returns the other remedy for an error message: the given settings that need memory."""
     names: list[str] = [name for name in (BUFFER_MEMORY, "max.request.size") if name in settings.kafka]
-    names += ["max_waiting_bytes"] if "max_waiting_bytes" in settings.model_fields_set else []
+    names += [name for name in ("max_waiting_bytes", "max_streams") if name in settings.model_fields_set]
     return f", or lower {' and '.join(names)}" if names else ""

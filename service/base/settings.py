@@ -135,6 +135,8 @@ class InternalLimits:
     body_threads: int = 4
     #: Blocks of memory of this size are mapped, and returned to the system when they are freed.
     mapped_block_bytes: int = 4 * 1024 * 1024
+    #: Size of the kernel's buffer for what a caller sends, and so of a read; 0 if the kernel decides.
+    receive_buffer_bytes: int = 0
     #: Open connections to the API; fewer if the process may open fewer files.
     max_connections: int = 10_000
     #: How long a caller may take to send the head of a request.

@@ -56,12 +56,17 @@ class Listener:
         *,
         context: Callable[[], ssl.SSLContext] | None = None,
         close: Callable[[], None] | None = None,
+        receive_buffer_bytes: int = 0,
     ) -> None:
-        """`name` is its name in logs; `context` returns the TLS context in force, None for plain HTTP."""
+        """`name` is its name in logs; `context` returns the TLS context in force, None for plain HTTP.
+
+        `receive_buffer_bytes` is the kernel's buffer for what a caller sends; 0 if the kernel decides.
+        """
         self.name: Final = name
         self._socket = listening
         self._context = context
         self._close = listening.close if close is None else close
+        self._receive_buffer_bytes = receive_buffer_bytes
         #: Accepted; no task owns them yet.
         self._new: set[socket.socket] = set()
         self._arriving: set[asyncio.Task[None]] = set()
@@ -79,6 +84,8 @@ class Listener:
         if self._socket.family != socket.AF_UNIX:
             # Connections inherit it; asyncio sets it only on those that it accepts itself.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._receive_buffer_bytes:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
         self._go_on()
 
     def close(self) -> None:

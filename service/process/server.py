@@ -167,7 +167,10 @@ class SidecarServer:
         self._tls = tls
         scheme, context = ("http", None) if tls is None else ("https", tls.context)
         self._url = f"{scheme}://{_address(api)}"
-        self._listeners = [Listener(api, self._url, context=context)]
+        internal = app.sidecar.settings.internal
+        self._listeners = [
+            Listener(api, self._url, context=context, receive_buffer_bytes=internal.receive_buffer_bytes)
+        ]
         if unix is not None:
             self._listeners.append(Listener(unix.socket, unix.path, close=unix.close))
         limits = Limits.of(app.sidecar.settings)

@@ -241,20 +241,32 @@ class _Conversation:
         while more:
             try:
                 async with asyncio.timeout(self._idle_s):
-                    message = await self._receive()
+                    body, more = await self._next()
             except TimeoutError:
                 self._stream.finish(IDLE)
                 return
-            if message["type"] == "http.disconnect":
-                raise CallerGoneError("the caller closed the connection within its stream")
-            more = message.get("more_body", False)
-            lines = self._lines.feed(message.get("body", b""))
-            if not more:
-                lines += self._lines.end()
+            await self._take(body)
+            del body  # an idle stream must not hold it
+        last = self._lines.end()
+        await self._count_what_is_held()
+        await self._put(last)
+
+    async def _next(self) -> tuple[bytes, bool]:
+        """Returns the bytes that came, and whether more can come."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGoneError("the caller closed the connection within its stream")
+        return message.get("body", b""), message.get("more_body", False)
+
+    async def _take(self, body: bytes) -> None:
+        """Submits the lines of a read, slice by slice: a stream that waits must not hold all of it twice."""
+        for start in range(0, len(body), _BYTES_AT_ONCE):
+            lines = self._lines.feed(body[start : start + _BYTES_AT_ONCE])
             problem = await self._count_what_is_held()
             await self._put(lines)
             if problem is not None:
                 await self._stream.put([problem], 0)
+            await asyncio.sleep(0)  # a read may bring thousands of lines: lets other tasks run
 
     async def _put(self, lines: Sequence[bytes | None]) -> None:
         start = 0

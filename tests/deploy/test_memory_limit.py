@@ -30,6 +30,17 @@ _SHAPES: Final = {
     "large": (1_000, 1_000),
     "small": (13_000, 60),
 }
+#: Streams of a megabyte, in each form: the path, and a record.
+_STREAMS: Final[dict[str, tuple[str, dict[str, object]]]] = {
+    "ndjson": ("/v1/topics/orders/records?value_format=text", {"value": "x" * 1_000}),
+    "REST v3": (
+        "/v3/clusters/{cluster}/topics/orders/records",
+        {"value": {"type": "STRING", "data": "x" * 1_000}},
+    ),
+}
+_STREAMED_PIECES: Final = 10
+#: As many as there may be streams, and as many callers with a body of a megabyte.
+_STREAM_CALLERS: Final = 100
 #: Callers that keep a tenth of a processor busy for some ten seconds.
 _BUSY_CALLERS: Final = 8
 _BUSY_CALLS: Final = 600
@@ -77,6 +88,49 @@ def test_callers_are_refused_while_brokers_hang_and_served_when_they_are_back(
             wait_until(
                 lambda: call(sidecar.api_url, shape) == 200, what="a produce that is acknowledged", every_s=1
             )
+
+
+def stream(url: str, form: str) -> int:
+    """Sends a megabyte of records on an open stream, and reads its answer afterwards."""
+    path, record = _STREAMS[form]
+    with httpx.Client(verify=NO_TLS, timeout=patient(120)) as client:
+        if "{cluster}" in path:
+            clusters = client.get(f"{url}/v3/clusters").json()["data"]
+            path = path.format(cluster=clusters[0]["cluster_id"])
+        piece = (json.dumps(record).encode() + b"\n") * 100
+        head = {"content-type": "application/x-ndjson" if form == "ndjson" else "application/json"}
+        return client.post(f"{url}{path}", content=iter([piece] * _STREAMED_PIECES), headers=head).status_code
+
+
+@pytest.mark.parametrize("form", _STREAMS)
+def test_streams_beside_large_bodies_do_not_exceed_the_limit(
+    limited: LimitedCgroup, form: str, tmp_path: Path
+) -> None:
+    """Each stream holds reads that nothing counts. Brokers answer, then hang, then answer again."""
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        with (
+            Sidecar(
+                tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=limited.program
+            ) as sidecar,
+            ThreadPoolExecutor(2 * _STREAM_CALLERS) as callers,
+        ):
+            wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
+            for hold in (None, cluster.hold_next(ApiKey.PRODUCE, times=100_000), None):
+                streams = [callers.submit(stream, sidecar.api_url, form) for _ in range(_STREAM_CALLERS)]
+                bodies = [
+                    callers.submit(call, sidecar.api_url, "large", timeout_ms="5000", max_block_ms="4000")
+                    for _ in range(_STREAM_CALLERS)
+                ]
+                codes = [one.result() for one in bodies]
+                assert sidecar.is_running, sidecar.log()
+                if hold is not None:
+                    assert 200 not in codes
+                    hold.release()
+                streamed = [one.result() for one in streams]
+                assert sidecar.is_running, sidecar.log()
+                assert 200 in streamed
+                assert set(streamed) <= {200, 429}
 
 
 def test_a_tenth_of_a_processor_is_enough_to_start_and_for_the_probes_under_load(tmp_path: Path) -> None:

@@ -136,7 +136,8 @@ figures are those of service/base/memory_limit.py. A quantity with an exponent i
 {{- $figures := include "pilotfish.memoryFigures" . | fromYaml }}
 {{- $buffer := float64 (index .kafka "buffer.memory" | default (max $figures.buffer (index .kafka "max.request.size" | default 0))) }}
 {{- $waiting := float64 (.settings.max_waiting_bytes | default $figures.waiting) }}
-{{- $needed := addf $figures.own (mulf $figures.times (addf $buffer $waiting)) }}
+{{- $streams := float64 (ternary .settings.max_streams $figures.streams (hasKey .settings "max_streams")) }}
+{{- $needed := addf $figures.own (mulf $figures.times (addf $buffer $waiting)) (mulf $figures.stream $streams) }}
 {{- if .spool.enabled }}
 {{- $needed = addf $needed $figures.spool }}
 {{- end }}
@@ -145,7 +146,7 @@ figures are those of service/base/memory_limit.py. A quantity with an exponent i
 {{- end }}
 {{- $needed = maxf $needed $figures.least }}
 {{- if lt (mulf (float64 (regexFind "^[0-9.]+" $limit)) (get $units $unit)) $needed }}
-{{- fail (printf "pilotfish.resources.limits.memory: %s is too small for these settings: give %dMi, or lower buffer.memory, max.request.size or max_waiting_bytes" $limit (int64 (ceil (divf $needed 1048576.0)))) }}
+{{- fail (printf "pilotfish.resources.limits.memory: %s is too small for these settings: give %dMi, or lower buffer.memory, max.request.size, max_waiting_bytes or max_streams" $limit (int64 (ceil (divf $needed 1048576.0)))) }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -166,6 +166,8 @@ times: 1.9
 least: 100663296
 spool: 50331648
 events: 20971520
-buffer: 4415056
-waiting: 8830113
+buffer: 3701600
+waiting: 7403201
+stream: 368640
+streams: 11
 {{- end -}}

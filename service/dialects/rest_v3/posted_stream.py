@@ -129,6 +129,7 @@ class PostedStream:
             await self._take(piece)
             if not piece.more or self._records.is_broken:
                 return
+            del piece  # an idle stream must not hold it
             try:
                 async with asyncio.timeout(self._idle_ms / 1000):
                     piece = await self._next()

@@ -72,17 +72,19 @@ def settings(kafka: Mapping[str, str] | None = None, **own: Any) -> Settings:
     return Settings(**own, kafka={"bootstrap.servers": "a:1", **(kafka or {})})
 
 
-@pytest.mark.parametrize("mib", [96, 128, 180, 250, 256, 1024])
+@pytest.mark.parametrize("mib", [96, 128, 180, 250, 256, 300, 320, 1024])
 def test_what_is_derived_fits_and_is_reported(mib: int) -> None:
     found = fitted(settings(), mib * MIB)
     buffers = found.settings.producer_config().buffer_memory
-    assert 72 * MIB + 1.9 * (buffers + found.settings.max_waiting_bytes) <= mib * MIB * 1.01
+    waiting, streams = found.settings.max_waiting_bytes, found.settings.max_streams
+    assert 72 * MIB + 1.9 * (buffers + waiting) + 360 * 1024 * streams <= mib * MIB * 1.01
     assert found.reported.startswith(f"sized for the memory limit of {mib} MiB: buffer.memory={buffers} ")
     assert f"max_waiting_bytes={found.settings.max_waiting_bytes} " in found.reported
     assert not found.doubt
     assert found.settings.max_body_bytes <= found.settings.max_waiting_bytes
+    assert (found.settings.max_streams == 100) == (mib >= 300) == found.reported.endswith("the defaults")
     is_usual = found.settings == settings() and found.settings.internal == InternalLimits()
-    assert is_usual == (mib >= 256) == found.reported.endswith("the defaults")
+    assert is_usual == (mib >= 320)
 
 
 def test_without_a_limit_nothing_is_derived() -> None:
@@ -95,7 +97,18 @@ def test_given_sizes_stay_and_the_others_share_the_rest() -> None:
     assert found.settings.producer_config().buffer_memory == 40 * MIB
     assert found.settings.max_body_bytes == 5 * MIB
     assert "buffer.memory" not in found.reported
-    assert found.settings.max_waiting_bytes == pytest.approx((200 - 72) / 1.9 * MIB - 40 * MIB, rel=0.01)
+    assert found.settings.max_waiting_bytes == pytest.approx(
+        64 * MIB * (200 - 72 - 1.9 * 40) / (1.9 * 64 + 0.36 * 100), rel=0.02
+    )
+
+
+def test_streams_that_are_given_take_their_part() -> None:
+    few, many = (fitted(settings(max_streams=n), 128 * MIB).settings for n in (1, 100))
+    assert (few.max_streams, many.max_streams) == (1, 100)
+    assert few.max_waiting_bytes - many.max_waiting_bytes == pytest.approx(
+        99 * 360 * 1024 * 64 / (1.9 * 96), rel=0.01
+    )
+    assert "or lower max_streams" in fitted(settings(max_streams=200), 128 * MIB).doubt
 
 
 def test_a_spool_and_an_event_log_take_their_part() -> None:
@@ -116,6 +129,6 @@ def test_settings_that_can_not_fit_are_doubted_with_a_remedy() -> None:
     )
     large = settings({"buffer.memory": str(128 * MIB)}, max_waiting_bytes=100 * MIB)
     assert (
-        "raise it to 506 MiB, or lower buffer.memory and max_waiting_bytes" in fitted(large, 256 * MIB).doubt
+        "raise it to 510 MiB, or lower buffer.memory and max_waiting_bytes" in fitted(large, 256 * MIB).doubt
     )
     assert not fitted(large, bytes_needed(large)).doubt
