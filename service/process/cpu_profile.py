@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType
 from typing import Final, NamedTuple, Protocol
 
@@ -45,6 +46,10 @@ MAX_STACKS: Final = 2_000
 OUTER_CALLS: Final = "(calls further out are left out)"
 OTHER_STACKS: Final = "(other stacks)"
 NOT_SAMPLED: Final = "(not sampled)"
+
+#: A call's file and function; or no file, and the name of a thread or of what is left out. Code objects would
+#: not do: equal ones of two files are the same key.
+_Place = tuple[str, str]
 
 
 class Call(Protocol):
@@ -68,9 +73,10 @@ def other_threads() -> Iterator[Thread]:
     """Yields all threads of Python except the caller's."""
     own = threading.get_ident()
     frames = sys._current_frames()
+    frames.pop(own, None)  # this very frame, which would keep all of them alive
     for thread in threading.enumerate():
         frame = frames.get(thread.ident or 0)
-        if frame is not None and thread.ident != own and thread.native_id is not None:
+        if frame is not None and thread.native_id is not None:
             yield Thread(thread.native_id, thread.name, frame)
 
 
@@ -85,13 +91,11 @@ def thread_cpu_ns(native_id: int) -> int:
 
 def thread_clock() -> Callable[[int], int]:
     """Returns `thread_cpu_ns` where the system has it, else a clock of the time that passes."""
-    if sys.platform == "linux":
-        try:
-            thread_cpu_ns(threading.get_native_id())
-        except OSError:
-            return _passed_ns
-        return thread_cpu_ns
-    return _passed_ns
+    try:
+        thread_cpu_ns(threading.get_native_id())
+    except OSError:
+        return _passed_ns
+    return thread_cpu_ns
 
 
 def _passed_ns(_: int) -> int:
@@ -134,7 +138,7 @@ class Profile:
         self._let_others_run = let_others_run
         self._sampled_at_ns = now_ns()
         self._used: dict[int, _Used] = {}
-        self._spent_ns: Counter[tuple[str | CodeType, ...]] = Counter()
+        self._spent_ns: Counter[tuple[_Place, ...]] = Counter()
 
     def sample(self) -> None:
         """Takes one sample. The first one counts nothing."""
@@ -153,9 +157,9 @@ class Profile:
             if used_ns - before.get(native_id, used_ns) >= RUNNING_NS:
                 counted_ns = min(used.open_ns, most_ns)
                 used.open_ns -= counted_ns
-                self._count((thread.name, *_calls(thread.call)), counted_ns)
+                self._count((("", thread.name), *_calls(thread.call)), counted_ns)
         for ended in last.values():
-            self._count((ended.name, NOT_SAMPLED), ended.open_ns)
+            self._count((("", ended.name), ("", NOT_SAMPLED)), ended.open_ns)
 
     def _clocks(self, native_ids: Iterable[int]) -> Iterator[tuple[int, int]]:
         for native_id in native_ids:
@@ -164,36 +168,39 @@ class Profile:
             except OSError:
                 continue  # it has just ended
 
-    def _count(self, stack: tuple[str | CodeType, ...], spent_ns: int) -> None:
+    def _count(self, stack: tuple[_Place, ...], spent_ns: int) -> None:
         if stack not in self._spent_ns and len(self._spent_ns) >= MAX_STACKS:
-            stack = (OTHER_STACKS,)
+            stack = (("", OTHER_STACKS),)
         self._spent_ns[stack] += spent_ns
 
     def folded(self) -> str:
         """Returns a line per stack with its microseconds, those with most first."""
         lines: Counter[str] = Counter()
+        shown = cache(_shown)
         for stack, spent_ns in self._spent_ns.items():
-            lines[";".join(map(_shown, stack))] += spent_ns
+            lines[";".join(map(shown, stack))] += spent_ns
         for used in self._used.values():
-            lines[f"{_shown(used.name)};{NOT_SAMPLED}"] += used.open_ns
+            lines[f"{shown(('', used.name))};{NOT_SAMPLED}"] += used.open_ns
         return "".join(f"{line} {ns // 1000}\n" for line, ns in lines.most_common() if ns >= 1000)
 
 
-def _calls(call: Call | None) -> tuple[str | CodeType, ...]:
+def _calls(call: Call | None) -> tuple[_Place, ...]:
     """Returns the innermost MAX_CALLS calls, because a recursion may be very deep. The innermost is last."""
-    calls: list[str | CodeType] = []
+    calls: list[_Place] = []
     while call is not None and len(calls) < MAX_CALLS:
-        calls.append(call.f_code)
+        code = call.f_code
+        calls.append((code.co_filename, code.co_qualname))
         call = call.f_back
     if call is not None:
-        calls.append(OUTER_CALLS)
+        calls.append(("", OUTER_CALLS))
     return tuple(reversed(calls))
 
 
-def _shown(part: str | CodeType) -> str:
+def _shown(place: _Place) -> str:
     """Returns the name of a thread or a call, without what ends a call or a line of the format."""
-    name = part if isinstance(part, str) else f"{_short(part.co_filename)}:{part.co_qualname}"
-    return "".join(c if c.isprintable() and c != ";" else "_" for c in name)
+    file, name = place
+    shown = f"{_short(file)}:{name}" if file else name
+    return "".join(c if c.isprintable() else "_" for c in shown).replace(";", "_")
 
 
 def _short(path: str) -> str:

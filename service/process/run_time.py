@@ -167,7 +167,8 @@ class RunTime:
         try:
             return await asyncio.wrap_future(taken)
         finally:
-            gone.cancel()  # which ends the profile, too
+            gone.cancel()
+            stop.set()
 
 
 def _query(scope: Scope, *names: str) -> dict[str, str]:
