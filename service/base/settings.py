@@ -188,7 +188,7 @@ class Settings(BaseSettings):
     )
     admin_token_file: str = Field(
         default="",
-        description="File with the token for /config /loglevel /stacks of the admin listener; 404 if empty.",
+        description="File with the token for /config /loglevel /profile /stacks (admin port); 404 if empty.",
     )
     dialects: Annotated[tuple[Dialect, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=DIALECTS, description="Other APIs to serve besides the native one."

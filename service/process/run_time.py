@@ -1,9 +1,10 @@
-"""Shows and changes a running sidecar: its configuration, its log level, its stacks.
+"""Shows and changes a running sidecar: its configuration, its log level, its stacks, a profile of it.
 
     GET /config                             every setting in force, secrets masked, as JSON
     GET /loglevel                           {"log_level": "info"}
     PUT /loglevel?level=debug&seconds=600   changes it; without `seconds`, until the next change
     GET /stacks                             where each thread is now, as text
+    GET /profile?seconds=5                  where CPU time is spent, as folded stacks (cpu_profile.py)
 
 They are paths of the admin listener, for the token of admin_token_file (`Authorization: Bearer TOKEN`), and
 404 without this setting. Admin thread.
@@ -28,19 +29,23 @@ from service.admission.drain import TokenFile
 from service.base.memory_limit import fitted
 from service.base.settings import OWN_NAMES, Settings
 from service.base.settings_sources import SettingsError
+from service.process.cpu_profile import Profiler
 from service.process.loop_watchdog import stacks
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Receive, Scope, Send, header_values, respond_with
-from service.wire.errors import Problem, native
+from service.wire.errors import Problem, ProblemError, native
+from service.wire.waiting import until_gone
 
 _log: Final = logging.getLogger(__name__)
 
 #: Settings that take effect when they are read again.
 CHANGEABLE: Final = ("log_level", "max_waiting_requests", "max_waiting_bytes")
 
-PATHS: Final = frozenset({"/config", "/loglevel", "/stacks"})
+PATHS: Final = frozenset({"/config", "/loglevel", "/profile", "/stacks"})
 LEVELS: Final = ("debug", "info", "warning", "error")
 _MOST_SECONDS: Final = 86_400
+_MOST_PROFILE_SECONDS: Final = 60
+_PROFILE_SECONDS: Final = 5
 _SECONDS: Final = re.compile(r"[0-9]{1,5}")
 
 _JSON: Final = b"application/json"
@@ -97,67 +102,93 @@ class LogLevel:
 class RunTime:
     """The ASGI endpoint of PATHS."""
 
-    def __init__(self, sidecar: Sidecar, token: TokenFile, log_level: LogLevel) -> None:
+    def __init__(
+        self, sidecar: Sidecar, token: TokenFile, log_level: LogLevel, profiler: Profiler | None = None
+    ) -> None:
         """`log_level` is that of the process: SIGHUP changes it, too."""
         self._sidecar = sidecar
         self._token = token
         self._log_level = log_level
+        self._profiler = profiler or Profiler()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            media_type, body = await self._answer(scope, receive)
+        except ProblemError as refused:
+            refusal = native(refused.problem)
+            headers = [*refused.problem.all_headers(), _NO_STORE]
+            await respond_with(send, refusal.status, refusal.media_type, refusal.body, headers)
+            return
+        await respond_with(send, 200, media_type, body.encode(), [_NO_STORE])
+
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[bytes, str]:
         problem = self._token.fault_of(header_values(scope, b"authorization"))
         if problem is not None:
-            await _refuse(send, problem)
-            return
+            raise ProblemError(problem)
         path, method = scope["path"], scope["method"]
         if method == "PUT" and path == "/loglevel":
-            problem = self._change(scope)
-            if problem is not None:
-                await _refuse(send, problem)
-                return
+            self._change(scope)
         elif method not in ("GET", "HEAD"):
             allow = b"GET, HEAD, PUT" if path == "/loglevel" else b"GET, HEAD"
-            await _refuse(send, Problem(405, f"{method} is not served here", headers=((b"allow", allow),)))
-            return
+            raise ProblemError(Problem(405, f"{method} is not served here", headers=((b"allow", allow),)))
+        if path == "/profile":
+            return _TEXT, await self._profile(scope, receive)
         if path == "/stacks":
-            said = "\n\n".join(f"thread {thread} is at\n{calls}" for thread, calls in stacks())
-            await respond_with(send, 200, _TEXT, f"{said}\n".encode(), [_NO_STORE])
-            return
+            return _TEXT, "\n\n".join(f"thread {thread} is at\n{calls}" for thread, calls in stacks()) + "\n"
         document = self._config() if path == "/config" else {"log_level": self._log_level.now}
-        await respond_with(send, 200, _JSON, json.dumps(document, indent=1).encode(), [_NO_STORE])
+        return _JSON, json.dumps(document, indent=1)
 
     def _config(self) -> dict[str, object]:
         own = {name: getattr(self._sidecar.settings, name) for name in OWN_NAMES}
         own |= _in_force(self._sidecar, self._log_level)
         return {"settings": own, "kafka": self._sidecar.config.masked()}
 
-    def _change(self, scope: Scope) -> Problem | None:
-        query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        for name, values in query.items():
-            if name not in ("level", "seconds"):
-                return Problem(400, f"{name} is not a parameter; there are level and seconds")
-            if len(values) > 1:
-                return Problem(400, f"{name} is given {len(values)} times; give it once")
-        level = query.get("level", [""])[0]
+    def _change(self, scope: Scope) -> None:
+        query = _query(scope, "level", "seconds")
+        level = query.get("level")
         if level not in LEVELS:
-            return Problem(400, f"level must be one of {', '.join(LEVELS)}")
-        for_s: int | None = None
-        if "seconds" in query:
-            seconds = _SECONDS.fullmatch(query["seconds"][0])
-            for_s = int(seconds[0]) if seconds else 0
-            if not 1 <= for_s <= _MOST_SECONDS:
-                return Problem(400, f"seconds must be a number from 1 to {_MOST_SECONDS}")
-        if for_s is None:
+            raise ProblemError(Problem(400, f"level must be one of {', '.join(LEVELS)}"))
+        if "seconds" not in query:
             self._log_level.set(level, "PUT /loglevel")
-        else:
-            end = self._log_level.set_for_a_while(level, f"PUT /loglevel, for {for_s} s")
-            asyncio.get_running_loop().call_later(for_s, end)
-        return None
+            return
+        for_s = _seconds(query["seconds"], _MOST_SECONDS)
+        end = self._log_level.set_for_a_while(level, f"PUT /loglevel, for {for_s} s")
+        asyncio.get_running_loop().call_later(for_s, end)
+
+    async def _profile(self, scope: Scope, receive: Receive) -> str:
+        query = _query(scope, "seconds")
+        for_s = _seconds(query.get("seconds", str(_PROFILE_SECONDS)), _MOST_PROFILE_SECONDS)
+        stop, drain = threading.Event(), self._sidecar.drain
+        taken = self._profiler.start(for_s, stop, lambda: drain.announced)
+        if taken is None:
+            raise ProblemError(Problem(429, "another profile is being taken", retriable=True))
+        gone = asyncio.create_task(until_gone(receive))
+        gone.add_done_callback(lambda _: stop.set())
+        try:
+            return await asyncio.wrap_future(taken)
+        finally:
+            gone.cancel()
+            stop.set()
 
 
-async def _refuse(send: Send, problem: Problem) -> None:
-    refusal = native(problem)
-    headers = [*problem.all_headers(), _NO_STORE]
-    await respond_with(send, refusal.status, refusal.media_type, refusal.body, headers)
+def _query(scope: Scope, *names: str) -> dict[str, str]:
+    """Returns the query parameters. Raises ProblemError for one that is not in `names`, or is repeated."""
+    query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    for name, values in query.items():
+        if name not in names:
+            there_are = f"there {'is' if len(names) == 1 else 'are'} {' and '.join(names)}"
+            raise ProblemError(Problem(400, f"{name} is not a parameter; {there_are}"))
+        if len(values) > 1:
+            raise ProblemError(Problem(400, f"{name} is given {len(values)} times; give it once"))
+    return {name: values[0] for name, values in query.items()}
+
+
+def _seconds(text: str, most: int) -> int:
+    """Returns a number of seconds. Raises ProblemError if it is not one from 1 to `most`."""
+    seconds = int(text) if _SECONDS.fullmatch(text) else 0
+    if not 1 <= seconds <= most:
+        raise ProblemError(Problem(400, f"seconds must be a number from 1 to {most}"))
+    return seconds
 
 
 def read_again(

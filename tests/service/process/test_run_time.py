@@ -1,8 +1,12 @@
-"""The admin listener's own paths: configuration, log level, stacks. The settings that SIGHUP reads again."""
+"""The admin listener's own paths: configuration, log level, stacks, profile. What SIGHUP reads again."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import itertools
 import logging
+import re
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -12,14 +16,16 @@ import pytest
 from client_core.testing import FakeCluster
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError
+from service.process.cpu_profile import Profile, Profiler, Thread
 from service.process.run_time import PATHS, LogLevel, RunTime, read_again
 from service.wire.errors import ProblemError
-from tests.support.coroutine_tests import run
+from tests.support.coroutine_tests import run, until
 from tests.support.http_app import HttpApp
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, MutableMapping
     from pathlib import Path
 
     import httpx
@@ -125,7 +131,7 @@ def test_nothing_is_shown_or_changed_without_the_token(web: HttpApp, root: loggi
     calls = [("GET", path) for path in sorted(PATHS)] + [("PUT", "/loglevel?level=debug")]
     for headers in ({}, {"authorization": "Bearer other"}):
         answers = ask(web, root, *calls, headers=headers)
-        assert [answer.status_code for answer in answers] == [401] * 4
+        assert [answer.status_code for answer in answers] == [401] * 5
         assert all("admin_token_file" in answer.json()["detail"] for answer in answers)
     assert root.level == logging.INFO
 
@@ -143,11 +149,130 @@ def test_what_makes_no_sense_is_refused(web: HttpApp, root: logging.Logger) -> N
         ("PUT", "/loglevel?level=debug&seconds=000000001999999"),
         ("PUT", "/loglevel?level=debug&level=info"),
         ("PUT", "/loglevel?level=debug&second=5"),
+        ("GET", "/profile?seconds=0"),
+        ("GET", "/profile?seconds=61"),
+        ("GET", "/profile?seconds=1000"),
+        ("GET", "/profile?seconds=soon"),
+        ("GET", "/profile?seconds="),
+        ("GET", "/profile?seconds=1&seconds=2"),
+        ("GET", "/profile?second=5"),
         ("PUT", "/config"),
         ("POST", "/loglevel"),
+        ("PUT", "/profile"),
     )
-    assert [answer.status_code for answer in answers] == [400] * 9 + [405, 405]
+    assert [answer.status_code for answer in answers] == [400] * 16 + [405] * 3
+    assert answers[9].json()["detail"] == "seconds must be a number from 1 to 60"
+    assert answers[15].json()["detail"] == "second is not a parameter; there is seconds"
     assert root.level == logging.INFO
+
+
+# -- the profile ---------------------------------------------------------------------------------------------
+
+
+class OneBusyThread:
+    """A process with one thread, which is always busy in the same call. `is_sampled` once it is seen."""
+
+    def __init__(self) -> None:
+        self._used_ns = itertools.count(step=1_000_000)
+        self.is_sampled = threading.Event()
+        self.profiler = Profiler(self._profile)
+
+    def _profile(self) -> Profile:
+        used_ns = self._used_ns
+        return Profile(self._threads, lambda _: next(used_ns), lambda: next(used_ns), lambda: None)
+
+    def _threads(self) -> Iterator[Thread]:
+        self.is_sampled.set()
+        frame = inspect.currentframe()
+        assert frame is not None
+        yield Thread(1, "busy", frame)
+
+
+def profiled(web: HttpApp, root: logging.Logger, process: OneBusyThread) -> RunTime:
+    token = web.app.admin_token
+    assert token is not None
+    return RunTime(web.app.sidecar, token, LogLevel(root), process.profiler)
+
+
+async def ask_for_profile(web: HttpApp, endpoint: RunTime, seconds: int = 60) -> httpx.Response:
+    async with web.client(endpoint) as client:
+        return await client.get(f"/profile?seconds={seconds}", headers=BEARER)
+
+
+def thread_names() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_a_profile_ends_when_the_sidecar_shuts_down_and_shows_what_was_sampled(
+    web: HttpApp, root: logging.Logger
+) -> None:
+    process = OneBusyThread()
+
+    async def scenario() -> httpx.Response:
+        asked = asyncio.create_task(ask_for_profile(web, profiled(web, root, process)))
+        await until(process.is_sampled.is_set)
+        web.app.sidecar.drain.ask()
+        return await asked
+
+    answer = run(scenario())
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-store"
+    assert re.fullmatch(r"(busy;\S.*:OneBusyThread._threads \d+\n|busy;\(not sampled\) \d+\n)+", answer.text)
+
+
+def test_a_profile_lasts_as_long_as_asked(web: HttpApp, root: logging.Logger) -> None:
+    answer = run(ask_for_profile(web, profiled(web, root, OneBusyThread()), seconds=1))
+    assert answer.status_code == 200
+    assert ":OneBusyThread._threads " in answer.text
+
+
+def test_one_profile_is_taken_at_a_time(web: HttpApp, root: logging.Logger) -> None:
+    process = OneBusyThread()
+
+    async def scenario() -> list[httpx.Response]:
+        endpoint = profiled(web, root, process)
+        first = asyncio.create_task(ask_for_profile(web, endpoint))
+        await until(process.is_sampled.is_set)
+        meanwhile = await ask_for_profile(web, endpoint)
+        web.app.sidecar.drain.ask()
+        return [await first, meanwhile, await ask_for_profile(web, endpoint)]
+
+    first, meanwhile, later = run(scenario())
+    assert [first.status_code, meanwhile.status_code, later.status_code] == [200, 429, 200]
+    assert meanwhile.headers["retry-after"]
+    assert meanwhile.json()["detail"] == "another profile is being taken"
+
+
+def test_a_profile_ends_when_its_caller_leaves(web: HttpApp, root: logging.Logger) -> None:
+    process = OneBusyThread()
+    headers = [(b"authorization", b"Bearer admin-token")]
+    scope = {"method": "GET", "path": "/profile", "query_string": b"seconds=60", "headers": headers}
+    sent = []
+
+    async def receive() -> dict[str, Any]:
+        await until(process.is_sampled.is_set)
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    run(profiled(web, root, process)(scope, receive, send))
+    assert sent
+
+
+def test_a_profile_ends_with_the_admin_listener(web: HttpApp, root: logging.Logger) -> None:
+    process = OneBusyThread()
+
+    async def scenario() -> None:
+        asked = asyncio.create_task(ask_for_profile(web, profiled(web, root, process)))
+        await until(process.is_sampled.is_set)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    run(scenario())
+    wait_until(lambda: "pilotfish-profile" not in thread_names(), what="the end of the sampler")
 
 
 # -- SIGHUP --------------------------------------------------------------------------------------------------
@@ -244,4 +369,8 @@ def test_a_running_process_reads_its_file_at_sighup_and_obeys_the_admin_token(tm
         assert answer.json() == {"log_level": "warning"}
         assert sidecar.admin.get("/config", headers=BEARER).json()["settings"]["log_level"] == "warning"
         assert "thread MainThread is at" in sidecar.admin.get("/stacks", headers=BEARER).text
+        profile = sidecar.admin.get("/profile?seconds=1", headers=BEARER)
+        assert profile.status_code == 200
+        assert re.fullmatch(r"([^;\n]+(;[^;\n]+)+ [0-9]+\n)*", profile.text)
+        assert "pilotfish-profile" not in profile.text
         assert sidecar.is_running
