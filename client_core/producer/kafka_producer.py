@@ -471,6 +471,7 @@ class KafkaProducer(Generic[K, V]):
             metadata=metadata_status(self._metadata, self._refreshes, now_ms),
             buffer=self._accumulator.status(now_ms),
             nodes=node_statuses(self._client, now_ms),
+            cause_of_silence=self._causes.of_connections(now_ms),
         )
 
     def metrics(self) -> Mapping[str, Mapping[str, float]]:

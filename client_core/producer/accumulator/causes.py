@@ -8,6 +8,8 @@ The cause of a batch is the first of these that applies:
     there is no producer id            the error of InitProducerId
     the leader asked for a pause       THROTTLING_QUOTA_EXCEEDED
     the leader does not answer         REQUEST_TIMED_OUT
+    the first attempt to connect       NETWORK_EXCEPTION, without a reason
+      has not ended
 
 The first two explain why there is no other attempt, so they come before the last attempt's error. Nothing is
 computed before a deadline passes or somebody asks for the status. Any thread: all that is read is immutable
@@ -110,7 +112,7 @@ class Causes:
     def of_connections(self, now_ms: int) -> Cause | None:
         """Returns why no broker has answered: the latest failure of a connection, or the oldest request.
 
-        Any thread. None if neither is there.
+        Without both, it is the oldest attempt to connect. Any thread. None if there is nothing of the kind.
         """
         nodes = self._client.node_statuses(now_ms)
         failed = [node for node in nodes if node.cause is not None]
@@ -118,7 +120,8 @@ class Causes:
             return min(failed, key=lambda node: node.last_error_age_ms or 0).cause
         node = max(nodes, key=lambda node: node.oldest_in_flight_age_ms or 0, default=None)
         if node is None or node.oldest_in_flight_age_ms is None:
-            return None
+            oldest = max(nodes, key=lambda node: node.connecting_age_ms or 0, default=None)
+            return None if oldest is None else _unconnected(oldest)
         node_id = node.node_id if node.node_id >= 0 else None
         detail = f"{node.host}:{node.port} has accepted a request and has not answered"
         return Cause(Errors.REQUEST_TIMED_OUT, node_id, 0, node.oldest_in_flight_age_ms, detail)
@@ -176,7 +179,7 @@ class Causes:
             return Cause(Errors.THROTTLING_QUOTA_EXCEEDED, leader.id, 0, now_ms - batch.created_ms, detail)
         if node.oldest_in_flight_age_ms is not None:
             return _unanswered(leader.id, node.oldest_in_flight_age_ms)
-        return None
+        return _unconnected(node)
 
 
 def cause_of_attempts(batch: ProducerBatch, now_ms: int) -> Cause | None:
@@ -186,6 +189,14 @@ def cause_of_attempts(batch: ProducerBatch, now_ms: int) -> Cause | None:
         return None
     since_ms = max(now_ms - failed.since_ms, 0)
     return Cause(failed.error, failed.node_id, failed.attempts, since_ms, failed.detail)
+
+
+def _unconnected(node: ConnectionStatus) -> Cause | None:
+    if node.connecting_age_ms is None:
+        return None
+    node_id = node.node_id if node.node_id >= 0 else None
+    detail = f"the connection to {node.host}:{node.port} is not set up yet"
+    return Cause(Errors.NETWORK_EXCEPTION, node_id, 0, node.connecting_age_ms, detail)
 
 
 def _unanswered(node_id: int, since_ms: int) -> Cause:
