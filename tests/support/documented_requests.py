@@ -33,10 +33,8 @@ class DocumentedRequest:
 
     def target(self, topic: str, cluster_id: str) -> str:
         """The path and query for this topic, partition 0 and broker 1."""
-        values = {
-            **dict.fromkeys(("partition", "partition_id"), "0"),
-            **{"topic": topic, "cluster_id": cluster_id, "broker_id": "1", "pubsub": "pubsub"},
-        }
+        values = {"topic": topic, "cluster_id": cluster_id, "broker_id": "1", "pubsub": "pubsub"}
+        values |= {"partition": "0", "partition_id": "0"}
         return self.path.format(**values) + _QUERIES.get(self.operation_id, "")
 
     def content(self, topic: str) -> str | None:
