@@ -1,8 +1,9 @@
 """Each cause of a timeout has one name, from the broker's error to the runbook.
 
 One sidecar process in front of fake brokers, one broker for each cause. Every cause is planted, and then read
-where an operator or a caller meets it: the HTTP answer, a dialect's message, the metrics, `/v1/status` and
-`pilotfish status`, the log, and the row of docs/alerts.md, whose alert exists. No row is left out.
+where an operator or a caller meets it: the HTTP answers of the native API and of each dialect, the metrics,
+`/v1/status` and `pilotfish status`, the log, and the row of docs/alerts.md, whose alert exists. No cause and
+no way of producing is left out: those are all that the OpenAPI document describes.
 """
 
 from __future__ import annotations
