@@ -69,7 +69,7 @@ class KafkaError(Exception):
     """Any failure reported by this library. `message` is for people, `error` and `code` for programs."""
 
     error: Errors = Errors.UNKNOWN_SERVER_ERROR
-    #: What the client's attempts failed with until a deadline passed, if that is known.
+    #: What the client's attempts failed with, until a deadline passed or no more was of use, if known.
     cause: Cause | None = None
 
     def __init__(self, message: str | None = None, *, code: int | None = None) -> None:

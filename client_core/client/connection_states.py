@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from client_core.backoff import ExponentialBackoff
+from client_core.client.connection_status import ConnectionFacts
 from client_core.client.node_connection_state import (
     ConnectionFailures,
     ConnectionState,
@@ -298,6 +299,8 @@ class ClusterConnectionStates:
         before = node.failures
         attempts, since_ms = (1, now_ms) if before is None else (before.attempts + 1, before.since_ms)
         node.failures = ConnectionFailures(ended.reason, error, attempts, since_ms)
+        if ended.authentication_error is not None:  # it fails the waits for metadata, at once and as it is
+            ended.authentication_error.cause = ConnectionFacts.of(node).cause(now_ms)
 
     def remove(self, node_id: int) -> None:
         """Forgets the node: the next attempt may start at once (CONN-13)."""

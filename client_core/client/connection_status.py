@@ -36,6 +36,8 @@ class ConnectionStatus:
     last_error_age_ms: int | None
     #: Why there is no connection; None while it works, while it is first set up, or when it was idle.
     cause: Cause | None = None
+    #: For how long the present attempt to connect has lasted; None if there is none.
+    connecting_age_ms: int | None = None
 
 
 class ConnectionFacts(NamedTuple):
@@ -50,6 +52,7 @@ class ConnectionFacts(NamedTuple):
     last_error: str | None
     last_error_ms: int | None
     failures: ConnectionFailures | None
+    connecting_since_ms: int | None
 
     @staticmethod
     def of(node: NodeConnectionState) -> ConnectionFacts:
@@ -64,6 +67,7 @@ class ConnectionFacts(NamedTuple):
             last_error=node.last_error,
             last_error_ms=node.last_error_ms,
             failures=node.failures,
+            connecting_since_ms=node.last_connect_attempt_ms if node.is_preparing else None,
         )
 
     def at(self, now_ms: int, load: InFlightLoad) -> ConnectionStatus:
@@ -79,10 +83,12 @@ class ConnectionFacts(NamedTuple):
             throttle_left_ms=_until(self.throttle_until_ms, now_ms),
             last_error=self.last_error,
             last_error_age_ms=_since(self.last_error_ms, now_ms),
-            cause=self._cause(now_ms),
+            cause=self.cause(now_ms),
+            connecting_age_ms=_since(self.connecting_since_ms, now_ms),
         )
 
-    def _cause(self, now_ms: int) -> Cause | None:
+    def cause(self, now_ms: int) -> Cause | None:
+        """Returns why there is no connection, with its age at `now_ms`; None if no attempt has failed."""
         failures = self.failures
         if failures is None:
             return None

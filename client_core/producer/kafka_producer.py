@@ -457,8 +457,7 @@ class KafkaProducer(Generic[K, V]):
     def status(self) -> ClientStatus:
         """Returns the client's state. Does not wait for the I/O thread."""
         self._ensure_own_process()
-        io_thread, manager = self.io_thread, self._transaction_manager
-        now_ms = self.clock.now_ms()
+        io_thread, manager, now_ms = self.io_thread, self._transaction_manager, self.clock.now_ms()
         return ClientStatus(
             state=io_thread.life_cycle.value,
             loop_turns=io_thread.turns,
@@ -471,6 +470,7 @@ class KafkaProducer(Generic[K, V]):
             metadata=metadata_status(self._metadata, self._refreshes, now_ms),
             buffer=self._accumulator.status(now_ms),
             nodes=node_statuses(self._client, now_ms),
+            cause_of_silence=self._causes.of_connections(now_ms),
         )
 
     def metrics(self) -> Mapping[str, Mapping[str, float]]:

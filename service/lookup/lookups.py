@@ -160,9 +160,8 @@ class Lookups:
             return UnknownPartitionError(
                 f"topic {topic} has no partition {partition}; it has {count} partitions"
             )
-        return TimeoutError(
-            f"topic {topic} had {count} partitions, and none with number {partition}, {age_ms} ms ago; "
-            "no broker has answered since"
+        return self._unanswered(
+            f"topic {topic} had {count} partitions, and none with number {partition}, {age_ms} ms ago"
         )
 
     def missing_broker(self, broker_id: int | str) -> ProblemError:
@@ -170,8 +169,11 @@ class Lookups:
         age_ms = self._ages.unconfirmed_ms(None)
         if age_ms is None:
             return refused(404, f"there is no broker {broker_id}", reason=UNKNOWN_BROKER)
-        detail = f"there was no broker {broker_id} {age_ms} ms ago; no broker has answered since"
-        return refused(503, detail, retriable=True)
+        return ProblemError(problem_of(self._unanswered(f"there was no broker {broker_id} {age_ms} ms ago")))
+
+    def _unanswered(self, known: str) -> TimeoutError:
+        error = TimeoutError(f"{known}; no broker has answered since")
+        return error.because_of(self._producer.status().cause_of_silence)
 
     async def refresh(
         self,

@@ -93,6 +93,7 @@ class StatusReport:
             may_read=may_read,
         )
         client = asdict(replace(status, nodes=()))
+        del client["cause_of_silence"]  # `slow` has it
         nodes = [self._node(node, backlog, observed, now_ms) for node in status.nodes]
         return {
             "state": client.pop("state"),

@@ -204,7 +204,7 @@ def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int 
     return Problem(
         status=status_of(error),
         # In the text too: the dialects have no member for it.
-        detail=detail if said.cause is None else f"{detail} The cause: {said.cause}",
+        detail=detail if said.cause is None else f"{detail.removesuffix('.')}. The cause: {said.cause}",
         kafka_error=said.error.name,
         code=said.code,
         retriable=said.retriable,

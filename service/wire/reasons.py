@@ -197,7 +197,7 @@ SIDECAR_REFUSED: Final = Reason(
     "sidecar-refused",
     "The brokers refuse the sidecar",
     (503,),
-    "The brokers did not accept the sidecar's own credentials. Nothing was written.",
+    "The brokers did not accept the sidecar's own credentials; `cause` says why. Nothing was written.",
     "The operator has to correct them.",
 )
 SHUTTING_DOWN: Final = Reason(
@@ -218,7 +218,7 @@ UNAVAILABLE: Final = Reason(
     "unavailable",
     "Not available now",
     (503,),
-    "No broker can be reached, or something else is unavailable for a while. Nothing was produced.",
+    "No broker can be reached (`cause` says why), or something else is unavailable. Nothing was produced.",
     "Repeat it after `Retry-After`.",
 )
 UNKNOWN_OUTCOME: Final = Reason(

@@ -112,15 +112,15 @@ class Receipt(BaseModel):
 
 
 class CauseOfTimeout(BaseModel):
-    """The last error of the attempts until a deadline passed."""
+    """The last error of the attempts, until a deadline passed or a broker refused the sidecar."""
 
     kafka_error: str = Field(description="Kafka's name; NETWORK_EXCEPTION if there is no connection.")
-    node: int | None = Field(description="The broker; null if there is no leader.")
-    attempts: int = Field(description="Failed attempts in a row with this error.")
-    since_ms: int = Field(description="Since the first of them failed.")
+    node: int | None = Field(description="The broker; null if there is no leader, or no metadata yet.")
+    attempts: int = Field(description="Failed attempts in a row with this error; 0 while the first lasts.")
+    since_ms: int = Field(description="Since the first of them failed; with 0 attempts, since it began.")
     detail: str
     reason: str | None = Field(
-        None, description="Why the connection failed, as in pilotfish_broker_disconnects_total."
+        None, description="Why the connection failed, as in pilotfish_broker_disconnects_total, if it has."
     )
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from client_core.cluster import Node
+    from client_core.errors import Cause
 
 Outcome = RecordMetadata | RecordFailure
 
@@ -111,6 +112,8 @@ class FakeProducer:
     max_age_ms: int = 300_000
     report: CloseReport = field(default_factory=CloseReport)
     state: str = "starting"
+    #: What `status` says.
+    cause_of_silence: Cause | None = None
     turns: int = 0
     turns_when_woken: bool = True
     #: How long turns took, as a test adds them; and how many failed.
@@ -345,6 +348,7 @@ class FakeProducer:
             ),
             buffer=BufferStatus(33_554_432, 33_554_432, 0, 0, 0, None),
             nodes=(),
+            cause_of_silence=self.cause_of_silence,
         )
 
     def loop_work(self) -> LoopWork:

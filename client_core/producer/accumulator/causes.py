@@ -4,10 +4,13 @@ The cause of a batch is the first of these that applies:
 
     the leader is unknown              LEADER_NOT_AVAILABLE
     no connection to the leader        NETWORK_EXCEPTION, SASL_AUTHENTICATION_FAILED, ..., with a reason
-    an attempt failed                  the broker's error, such as NOT_ENOUGH_REPLICAS
+    an attempt failed, its own or      the broker's error, such as NOT_ENOUGH_REPLICAS
+      that of a batch before it
     there is no producer id            the error of InitProducerId
     the leader asked for a pause       THROTTLING_QUOTA_EXCEEDED
     the leader does not answer         REQUEST_TIMED_OUT
+    the first attempt to connect       NETWORK_EXCEPTION, without a reason
+      has not ended
 
 The first two explain why there is no other attempt, so they come before the last attempt's error. Nothing is
 computed before a deadline passes or somebody asks for the status. Any thread: all that is read is immutable
@@ -29,13 +32,16 @@ if TYPE_CHECKING:
 
     from client_core.client.connection_status import ConnectionStatus
     from client_core.client.kafka_client import KafkaClient
+    from client_core.cluster import TopicPartition
     from client_core.errors import KafkaError
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
-    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from client_core.producer.accumulator.producer_batch import AttemptFailure, ProducerBatch
 
 _log: Final = logging.getLogger(__name__)
 
+#: The failures of at most so many partitions are kept.
+_MOST_PARTITIONS: Final = 1_000
 #: At most so many topics and causes are logged in a minute.
 _MOST_LOGGED: Final = 20
 _LOGGED_FOR_MS: Final = 60_000
@@ -86,6 +92,20 @@ class Causes:
         self._metadata = metadata
         self._client = client
         self._producer_id_cause = producer_id_cause
+        #: The last failed attempt of partitions of which no batch was acknowledged since; mostly empty.
+        self.failing: dict[TopicPartition, AttemptFailure] = {}
+
+    def attempt_failed(self, batch: ProducerBatch) -> None:
+        """Notes a batch's last failure: the batches behind it wait because of it. I/O thread."""
+        if batch.last_failure is None:
+            return
+        self.failing[batch.topic_partition] = batch.last_failure
+        if len(self.failing) > _MOST_PARTITIONS:
+            del self.failing[next(iter(self.failing))]
+
+    def succeeded(self, partition: TopicPartition) -> None:
+        """Notes that a batch was acknowledged. I/O thread."""
+        self.failing.pop(partition, None)
 
     def of_batch(self, batch: ProducerBatch, now_ms: int) -> Cause | None:
         """Returns why a batch is not acknowledged; None if nothing has prevented it yet."""
@@ -102,15 +122,17 @@ class Causes:
         A broker's own text is left out: it may name a topic that the caller may not know.
         """
         oldest = min(batches, key=attrgetter("created_ms"), default=None)
-        cause = None if oldest is None else self.of_batch(oldest, now_ms)
-        if cause is None or cause.reason is not None or oldest is None or oldest.last_failure is None:
+        if oldest is None:
+            return None
+        cause = self.of_batch(oldest, now_ms)
+        if cause is None or cause.reason is not None or self._failure_of(oldest) is None:
             return cause
         return cause._replace(detail=cause.error.message)
 
     def of_connections(self, now_ms: int) -> Cause | None:
         """Returns why no broker has answered: the latest failure of a connection, or the oldest request.
 
-        Any thread. None if neither is there.
+        Without both, it is the oldest attempt to connect. Any thread. None if there is nothing of the kind.
         """
         nodes = self._client.node_statuses(now_ms)
         failed = [node for node in nodes if node.cause is not None]
@@ -118,7 +140,8 @@ class Causes:
             return min(failed, key=lambda node: node.last_error_age_ms or 0).cause
         node = max(nodes, key=lambda node: node.oldest_in_flight_age_ms or 0, default=None)
         if node is None or node.oldest_in_flight_age_ms is None:
-            return None
+            oldest = max(nodes, key=lambda node: node.connecting_age_ms or 0, default=None)
+            return None if oldest is None else _unconnected(oldest)
         node_id = node.node_id if node.node_id >= 0 else None
         detail = f"{node.host}:{node.port} has accepted a request and has not answered"
         return Cause(Errors.REQUEST_TIMED_OUT, node_id, 0, node.oldest_in_flight_age_ms, detail)
@@ -145,10 +168,10 @@ class Causes:
         return found
 
     def _of(self, batch: ProducerBatch, nodes: dict[int, ConnectionStatus], now_ms: int) -> Cause | None:
-        failed = batch.last_failure
+        failed = self._failure_of(batch)
         if batch.sent_to is not None:
             if failed is not None:
-                return cause_of_attempts(batch, now_ms)
+                return _of_attempts(failed, now_ms)
             since_ms = batch.last_attempt_ms if batch.drained_ms is None else batch.drained_ms
             return _unanswered(batch.sent_to, now_ms - since_ms)
         cache = self._metadata.cache
@@ -167,7 +190,7 @@ class Causes:
         if node is not None and node.cause is not None:
             return node.cause
         if failed is not None:
-            return cause_of_attempts(batch, now_ms)
+            return _of_attempts(failed, now_ms)
         lacks_id = self._producer_id_cause(now_ms)
         if lacks_id is not None or node is None:
             return lacks_id
@@ -176,16 +199,32 @@ class Causes:
             return Cause(Errors.THROTTLING_QUOTA_EXCEEDED, leader.id, 0, now_ms - batch.created_ms, detail)
         if node.oldest_in_flight_age_ms is not None:
             return _unanswered(leader.id, node.oldest_in_flight_age_ms)
-        return None
+        return _unconnected(node)
+
+    def _failure_of(self, batch: ProducerBatch) -> AttemptFailure | None:
+        """Returns the failure of the batch's last attempts, or of those that it waited for."""
+        if batch.last_failure is not None:
+            return batch.last_failure
+        before = self.failing.get(batch.topic_partition)
+        return before if before is not None and before.last_ms >= batch.created_ms else None
 
 
 def cause_of_attempts(batch: ProducerBatch, now_ms: int) -> Cause | None:
     """Returns the error of the batch's last failed attempts; None if none has failed."""
-    failed = batch.last_failure
-    if failed is None:
-        return None
+    return None if batch.last_failure is None else _of_attempts(batch.last_failure, now_ms)
+
+
+def _of_attempts(failed: AttemptFailure, now_ms: int) -> Cause:
     since_ms = max(now_ms - failed.since_ms, 0)
     return Cause(failed.error, failed.node_id, failed.attempts, since_ms, failed.detail)
+
+
+def _unconnected(node: ConnectionStatus) -> Cause | None:
+    if node.connecting_age_ms is None:
+        return None
+    node_id = node.node_id if node.node_id >= 0 else None
+    detail = f"the connection to {node.host}:{node.port} is not set up yet"
+    return Cause(Errors.NETWORK_EXCEPTION, node_id, 0, node.connecting_age_ms, detail)
 
 
 def _unanswered(node_id: int, since_ms: int) -> Cause:

@@ -55,6 +55,7 @@ class AttemptFailure(NamedTuple):
     attempts: int
     since_ms: int  # when the first of them failed
     detail: str
+    last_ms: int  # when the last of them failed
 
 
 class ProducerBatch:
@@ -316,7 +317,7 @@ class ProducerBatch:
         attempts, since_ms = 1, now_ms
         if before is not None and before.error is error:
             attempts, since_ms = before.attempts + 1, before.since_ms
-        self.last_failure = AttemptFailure(error, node_id, attempts, since_ms, detail)
+        self.last_failure = AttemptFailure(error, node_id, attempts, since_ms, detail, now_ms)
 
     def retry_backoff_left_ms(self, now_ms: int) -> int:
         """Returns the rest of the retry's backoff; 0 if there is none or its leader changed (ACC-08)."""

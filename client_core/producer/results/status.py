@@ -77,6 +77,9 @@ class ClientStatus:
     metadata: MetadataStatus
     buffer: BufferStatus
     nodes: tuple[NodeStatus, ...]
+    #: Why no broker answers, if none does: the last failure of a connection, else the oldest request, else
+    #: the oldest attempt to connect. The causes of timeouts are the same.
+    cause_of_silence: Cause | None = None
 
     @property
     def unanswered_ms(self) -> int:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from client_core.cluster import TopicPartition
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.accumulator.causes import Causes
     from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
     from client_core.producer.sender.produce_request import PartitionResponse
@@ -177,6 +178,7 @@ class BatchSettlement:
         in_flight: InFlightBatches,
         config: SenderConfig,
         events: EventSink,
+        causes: Causes,
         transaction_manager: TransactionManager | None,
     ) -> None:
         self._metadata = metadata
@@ -184,6 +186,7 @@ class BatchSettlement:
         self._in_flight = in_flight
         self._config = config
         self._events = events
+        self._causes = causes
         self._transaction_manager = transaction_manager
         self._log_limiter = FailureLogLimiter()
 
@@ -256,16 +259,24 @@ class BatchSettlement:
             node_id,
             said,
         )
-        batch.attempt_failed(said.error, node_id, said.error_message or said.error.message, now_ms)
+        self._note_failed_attempt(batch, said, node_id, now_ms)
         self._accumulator.reenqueue(batch, now_ms)
         self._in_flight.remove(batch)
         self._events.emit(BatchRetried(*batch.topic_partition, batch.record_count, said.error, node_id))
+
+    def _note_failed_attempt(
+        self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int
+    ) -> None:
+        batch.attempt_failed(said.error, node_id, said.error_message or said.error.message, now_ms)
+        self._causes.attempt_failed(batch)
 
     def _succeed(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         if self._transaction_manager is not None:
             self._transaction_manager.handle_completed_batch(batch, said.base_offset)
         self._in_flight.remove(batch)
-        if self._log_limiter.reported:  # rarely: this is called for each batch
+        if self._causes.failing:  # rarely, as the next: this is called for each batch
+            self._causes.succeeded(batch.topic_partition)
+        if self._log_limiter.reported:
             self._log_limiter.succeeded(batch.topic_partition)
         if batch.complete(said.base_offset, said.log_append_time_ms):
             self._accumulator.complete_and_deallocate_batch(batch)
@@ -285,7 +296,7 @@ class BatchSettlement:
         error = _error_of(batch, said)
         if error.retriable:
             # There is no time or no attempt left; a batch that expires in the queue fails with TimeoutError.
-            batch.attempt_failed(said.error, node_id, said.error_message or said.error.message, now_ms)
+            self._note_failed_attempt(batch, said, node_id, now_ms)
             error.cause = cause_of_attempts(batch, now_ms)
         record_errors = _record_errors(said) if said.record_errors else None
         # The broker rejected the only attempt: nothing of it is in the log.

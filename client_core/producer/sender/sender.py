@@ -101,7 +101,7 @@ class Sender:
         self._tidied_for: MetadataCache | None = None
         self._in_flight = InFlightBatches(config.delivery_timeout_ms)
         self._settlement = BatchSettlement(
-            metadata, accumulator, self._in_flight, config, events, transaction_manager
+            metadata, accumulator, self._in_flight, config, events, causes, transaction_manager
         )
 
     def __repr__(self) -> str:

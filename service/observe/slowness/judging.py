@@ -128,12 +128,14 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
             if node.last_error
         ]
         error = min(errors)[1] if errors else _aged(metadata.last_error, metadata.last_error_age_ms)
+        cause = status.cause_of_silence
+        if error is None and cause is not None and _is_slow(picture, cause.since_ms):
+            error = cause.detail
         if error is None and not _is_slow(picture, _oldest_ms(picture, picture.backlog.topic_waits)):
             return  # the client has just started
         said = f": {error}" if error else ""
         waiting = f"; {_number(status.waiting_for_metadata)} requests and look-ups wait"
         detail = f"no broker of bootstrap.servers has answered yet{said}{waiting}"
-        cause = _last_cause(status)
         name = Errors.BROKER_NOT_AVAILABLE.name if cause is None else cause.error.name
         yield _Ranked(_Rank.NO_METADATA, 0, Finding(None, "metadata", detail, name))
     elif metadata.last_error_age_ms is not None and (
@@ -143,14 +145,8 @@ def _metadata(picture: Picture) -> Iterator[_Ranked]:
         age = _seconds(metadata.age_ms)
         detail = f"metadata can't be refreshed ({error}): it is {age} old, and leaders may have moved"
         is_cut_off = all(node.state != "ready" for node in status.nodes)
-        known = _name_of(_last_cause(status) if is_cut_off else None)
+        known = _name_of(status.cause_of_silence if is_cut_off else None)
         yield _Ranked(_Rank.STALE, 0, Finding(None, "metadata", detail, known))
-
-
-def _last_cause(status: ClientStatus) -> Cause | None:
-    """Returns why the connection failed that failed last."""
-    causes = [(node.last_error_age_ms or 0, node.cause) for node in status.nodes if node.cause]
-    return min(causes, key=itemgetter(0))[1] if causes else None
 
 
 def _unreachable(picture: Picture) -> Iterator[_Ranked]:

@@ -47,7 +47,7 @@ def rig_of(**settings: Any) -> ProducerRig:
 def connection(rig: ProducerRig, **changed: Any) -> None:
     """Makes the client report this about its connection to broker 0."""
     facts: dict[str, Any] = {"state": ConnectionState.READY, "oldest": None, "throttle_ms": 0, "cause": None}
-    facts |= changed
+    facts |= {"connecting_ms": None, **changed}
     status = ConnectionStatus(
         0,
         "localhost",
@@ -60,6 +60,7 @@ def connection(rig: ProducerRig, **changed: Any) -> None:
         None,
         None,
         facts["cause"],
+        facts["connecting_ms"],
     )
     rig.client.statuses = (status,)
 
@@ -139,6 +140,54 @@ def test_a_connection_that_fails_after_an_attempt_explains_why_there_is_no_other
     rig.client.set_unreachable(node, 60_000)
     rig.turn()
     assert the_cause(waiting) == WRONG_PASSWORD
+
+
+def test_a_first_attempt_to_connect_that_has_not_ended_is_the_cause() -> None:
+    rig = rig_of()
+    node = rig.client.least_loaded_node(0).node
+    assert node is not None
+    rig.client.set_unreachable(node, 60_000)
+    waiting = rig.submit("orders", b"x", timeout_ms=1_000, turns=2)
+    connection(rig, state=ConnectionState.CONNECTING, connecting_ms=1_000)
+    rig.turn_after(1_000)
+    said = "the connection to localhost:9092 is not set up yet"
+    assert the_cause(waiting) == Cause(Errors.NETWORK_EXCEPTION, 0, 0, 1_000, said)
+    assert rig.producer.status().cause_of_silence == the_cause(waiting)
+
+
+def test_records_behind_a_batch_that_is_refused_have_its_cause() -> None:
+    rig = rig_of(max_in_flight_requests_per_connection=1)
+    first = rig.submit("orders", b"x", timeout_ms=1_000, turns=2)
+    behind = rig.submit("orders", b"y", timeout_ms=1_000, turns=2)
+    refuse(rig, FEW, 3)
+    rig.turn_after(900)
+    expected = Cause(FEW, 0, 3, 1_200, FEW.message)
+    assert (the_cause(first), the_cause(behind)) == (expected, expected)
+
+
+def test_after_a_success_the_failure_before_it_is_no_cause() -> None:
+    rig = rig_of(max_in_flight_requests_per_connection=1)
+    rig.submit("orders", b"x", timeout_ms=1_000, turns=2)
+    behind = rig.submit("orders", b"y", timeout_ms=1_000, turns=2)
+    refuse(rig, FEW, 1)
+    rig.answer(produced(ORDERS_0), turns=2)
+    rig.turn_after(900)
+    assert the_cause(behind) == Cause(Errors.REQUEST_TIMED_OUT, 0, 0, 900, "node 0 has not answered")
+
+
+def test_a_failure_before_the_records_came_is_not_their_cause() -> None:
+    rig = SenderRig()
+    rig.send()
+    rig.answer(produced(ORDERS_0, error=FEW))
+    rig.clock.advance(DELIVERY_TIMEOUT_MS)
+    rig.turn()
+    later = rig.send()
+    rig.clock.advance(DELIVERY_TIMEOUT_MS)
+    rig.turn()
+    error = later.exception()
+    assert isinstance(error, TimeoutError)
+    assert error.cause is not None
+    assert error.cause.error is Errors.REQUEST_TIMED_OUT
 
 
 def test_a_partition_without_a_leader_is_the_cause() -> None:

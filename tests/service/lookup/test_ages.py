@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from client_core import IllegalStateError, MetadataResult
+from client_core import Cause, Errors, IllegalStateError, MetadataResult
 from service.lookup.ages import BURST, MOST_TOPICS, Ages
 from service.lookup.lookup_table import LookupTable
 from tests.support.coroutine_tests import run, timed, until
@@ -483,12 +483,15 @@ def test_what_is_missing_is_503_only_where_brokers_were_asked_in_vain() -> None:
     """Without a token, an old answer is served, and 404 is what a broker has said last."""
     web = HttpApp()
     web.producer.set_topics({"orders": 3, "audit": 1})
+    web.producer.cause_of_silence = Cause(Errors.NETWORK_EXCEPTION, 1, 9, 16_500, "no route", "refused")
     path = "/v1/topics/orders/partitions/3"
     web.producer.clock.advance(17_000)
-    answer = web.get(path)
-    assert (answer.status_code, answer.json()["kafka_error"]) == (503, "REQUEST_TIMED_OUT")
-    assert "17000 ms ago; no broker has answered since" in answer.json()["detail"]
-    assert web.get("/v1/brokers/9").status_code == 503
+    for missing in (path, "/v1/brokers/9"):
+        answer = web.get(missing)
+        problem, cause = answer.json(), answer.json()["cause"]
+        assert (answer.status_code, problem["kafka_error"]) == (503, "REQUEST_TIMED_OUT")
+        assert "17000 ms ago; no broker has answered since. The cause: NETWORK_EXC" in problem["detail"]
+        assert (cause["kafka_error"], cause["reason"]) == ("NETWORK_EXCEPTION", "refused")
     web.producer.clock.advance(1)
     web.producer.set_topics({"orders": 3, "audit": 1})
     assert web.get(path).status_code == 404

@@ -1,8 +1,9 @@
 """Each cause of a timeout has one name, from the broker's error to the runbook.
 
 One sidecar process in front of fake brokers, one broker for each cause. Every cause is planted, and then read
-where an operator or a caller meets it: the HTTP answer, a dialect's message, the metrics, `/v1/status` and
-`pilotfish status`, the log, and the row of docs/alerts.md, whose alert exists. No row is left out.
+where an operator or a caller meets it: the HTTP answers of the native API and of each dialect, the metrics,
+`/v1/status` and `pilotfish status`, the log, and the row of docs/alerts.md, whose alert exists. No cause and
+no way of producing is left out: those are all that the OpenAPI document describes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ from client_core.protocol.api_keys import ApiKey
 from client_core.testing import FakeCluster, Hold, SaslDemand, TopicConfig
 from client_core.testing.free_ports import free_ports
 from service.__main__ import main
+from service.base.settings import DIALECTS
+from service.dialects.table import dialects_of
 from service.process.admin import make_registry
+from tests.support.documented_requests import documented_requests
+from tests.support.http_app import HttpApp
 from tests.support.sidecar import Sidecar
 from tests.support.simulated_sidecar import SimulatedSidecar
 from tests.support.waiting import wait_until
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     import httpx
+
+    from tests.support.documented_requests import DocumentedRequest
 
 ROOT: Final = Path(__file__).parents[3]
 ALERTS_PAGE: Final = (ROOT / "docs" / "alerts.md").read_text()
@@ -122,6 +129,21 @@ CASES: Final = (
 #: Planted for the whole cluster: before the others, and after them.
 FIRST: Final = Errors.COORDINATOR_LOAD_IN_PROGRESS
 LAST: Final = Errors.SASL_AUTHENTICATION_FAILED
+FIRST_TOPIC: Final = "first"
+
+
+#: The names of all, in the order in which they are planted.
+CAUSES: Final = (FIRST.name, *(case.cause.name for case in CASES), LAST.name)
+
+#: Every request of the OpenAPI document by which records are produced, those of the dialects too. A record
+#: of the spool is acknowledged by the disk, and a label of Dapr is no record.
+WAYS: Final = tuple(
+    request
+    for request in documented_requests()
+    if request.body is not None
+    and "503" in request.statuses
+    and request.operation_id not in ("lookUpLeaders", "spoolRecords", "putDaprLabel")
+)
 
 
 @contextmanager
@@ -132,9 +154,9 @@ def running(folder: Path) -> Iterator[tuple[FakeCluster, Sidecar]]:
         for broker, case in enumerate(CASES, 1):
             replicas = [broker, broker % count + 1]
             cluster.create_topic(case.topic, assignment=[replicas])
-        cluster.create_topic("first", assignment=[[1]])
-        # With 100 ms between them they last for longer than the first produce.
-        cluster.fail_next_init_producer_ids(FIRST, times=30)
+        cluster.create_topic(FIRST_TOPIC, assignment=[[1]])
+        # With 100 ms between them they last for longer than the first produces.
+        cluster.fail_next_init_producer_ids(FIRST, times=100)
         with Sidecar(
             folder,
             bootstrap_servers=cluster.bootstrap_servers,
@@ -144,14 +166,72 @@ def running(folder: Path) -> Iterator[tuple[FakeCluster, Sidecar]]:
             yield cluster, sidecar
 
 
-def by_v2(sidecar: Sidecar, topic: str) -> httpx.Response:
-    """A produce in a dialect, whose answers have a message and no other member for the cause."""
-    media_type = "application/vnd.kafka.json.v2+json"
-    return sidecar.api.post(
-        f"/topics/{topic}",
-        headers={"content-type": media_type, "accept": "application/vnd.kafka.v2+json"},
-        json={"records": [{"value": 1, "partition": 0}]},
-    )
+class Walk:
+    """What each way of producing was answered for each cause, and what the status named meanwhile."""
+
+    def __init__(self, cluster: FakeCluster, sidecar: Sidecar) -> None:
+        self.cluster = cluster
+        self.sidecar = sidecar
+        #: By cause: the answer of the native API, and by way those of all.
+        self.native: dict[str, httpx.Response] = {}
+        self.answers: dict[tuple[str, str], httpx.Response] = {}
+
+    def go(self) -> None:
+        """Plants each cause, and produces in all ways."""
+        sidecar, cluster = self.sidecar, self.cluster
+        at_once = len(CASES) * (len(WAYS) + 2)
+        with ThreadPoolExecutor(at_once) as callers:
+            self._produce(callers, {FIRST.name: FIRST_TOPIC})()
+            wait_until(
+                lambda: sidecar.produce(FIRST_TOPIC, ONE).is_success, what="the end of the first cause"
+            )
+            for case in CASES:
+                assert sidecar.produce(case.topic, ONE).is_success
+            holds = [case.plant(cluster, case.topic, broker) for broker, case in enumerate(CASES, 1)]
+            assert sidecar.produce(Errors.THROTTLING_QUOTA_EXCEEDED.name.lower(), ONE).is_success
+            topics = {case.cause.name: case.topic for case in CASES}
+            collect = self._produce(callers, topics)
+            wait_until_the_status_names(sidecar, topics, callers)
+            collect()
+            for hold in holds:
+                if hold is not None:
+                    hold.release()
+
+            cluster.demand_sasl(CHANGED)
+            cluster.drop_connections(1)
+            topics = {LAST.name: CASES[0].topic}
+            wait_until_the_status_names(sidecar, topics, callers)
+            self._produce(callers, topics)()
+
+    def _produce(self, callers: ThreadPoolExecutor, topics: Mapping[str, str]) -> Callable[[], None]:
+        """Begins to produce to the topic of each cause in all ways; what it returns collects the answers."""
+        native = {name: callers.submit(self.sidecar.produce, topic, ONE) for name, topic in topics.items()}
+        answers = {
+            (name, way.operation_id): callers.submit(self._ask, way, topic)
+            for name, topic in topics.items()
+            for way in WAYS
+        }
+
+        def collect() -> None:
+            self.native.update((name, answer.result()) for name, answer in native.items())
+            self.answers.update((of, answer.result()) for of, answer in answers.items())
+
+        return collect
+
+    def _ask(self, way: DocumentedRequest, topic: str) -> httpx.Response:
+        target = way.target(topic, self.cluster.cluster_id)
+        return self.sidecar.api.request(
+            way.method, target, headers=dict(way.headers), content=way.content(topic)
+        )
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    """The walk after its end; its sidecar still runs."""
+    with running(tmp_path_factory.mktemp("sidecar")) as (cluster, sidecar):
+        walk = Walk(cluster, sidecar)
+        walk.go()
+        yield walk
 
 
 def printed(sidecar: Sidecar) -> str:
@@ -215,35 +295,36 @@ def check(sidecar: Sidecar, name: str, answer: httpx.Response, *, node: int | No
     assert f"\n## {alert[1]}\n" in ALERTS_PAGE
 
 
-def test_each_cause_has_one_name_from_the_broker_to_the_runbook(tmp_path: Path) -> None:
-    with running(tmp_path) as (cluster, sidecar), ThreadPoolExecutor(3 * len(CASES) + 1) as callers:
-        check(sidecar, FIRST.name, sidecar.produce("first", ONE, timeout_ms=1_500), node=None)
-        wait_until(lambda: sidecar.produce("first", ONE).is_success, what="the end of the first cause")
-        for case in CASES:
-            assert sidecar.produce(case.topic, ONE).is_success
+def node_of(name: str) -> int | None:
+    """The broker that a cause names."""
+    nodes = {case.cause.name: broker for broker, case in enumerate(CASES, 1) if case.node}
+    return 1 if name == LAST.name else nodes.get(name)
 
-        holds = [case.plant(cluster, case.topic, broker) for broker, case in enumerate(CASES, 1)]
-        assert sidecar.produce(Errors.THROTTLING_QUOTA_EXCEEDED.name.lower(), ONE).is_success
-        answers = [callers.submit(sidecar.produce, case.topic, ONE) for case in CASES]
-        in_v2 = [callers.submit(by_v2, sidecar, case.topic) for case in CASES]
-        wait_until_the_status_names(sidecar, {case.cause.name: case.topic for case in CASES}, callers)
-        for broker, (case, answer, v2) in enumerate(zip(CASES, answers, in_v2, strict=True), 1):
-            check(sidecar, case.cause.name, answer.result(), node=broker if case.node else None)
-            assert f"The cause: {case.cause.name}" in v2.result().text
-            if case.is_sent:
-                assert sidecar.metric("pilotfish_record_retries_total", error=case.cause.name), case
-        for hold in holds:
-            if hold is not None:
-                hold.release()
 
-        cluster.demand_sasl(CHANGED)
-        cluster.drop_connections(1)
-        topic = CASES[0].topic
-        wait_until_the_status_names(sidecar, {LAST.name: topic}, callers)
-        check(sidecar, LAST.name, sidecar.produce(topic, ONE), node=1)
-        assert sidecar.metric("pilotfish_broker_disconnects_total", broker="1", reason="authentication")
-    walked = {case.cause.name for case in CASES} | {FIRST.name, LAST.name}
-    assert set(rows()) == walked
+@pytest.mark.parametrize("name", CAUSES)
+def test_each_cause_has_one_name_from_the_broker_to_the_runbook(walk: Walk, name: str) -> None:
+    check(walk.sidecar, name, walk.native[name], node=node_of(name))
+    if any(case.is_sent and case.cause.name == name for case in CASES):
+        assert walk.sidecar.metric("pilotfish_record_retries_total", error=name)
+    if name == LAST.name:
+        labels = {"broker": "1", "reason": "authentication"}
+        assert walk.sidecar.metric("pilotfish_broker_disconnects_total", **labels)
+
+
+@pytest.mark.parametrize("way", [way.operation_id for way in WAYS])
+@pytest.mark.parametrize("name", CAUSES)
+def test_each_way_of_producing_names_each_cause(walk: Walk, name: str, way: str) -> None:
+    answer = walk.answers[name, way]
+    assert f"The cause: {name}" in answer.text, answer
+
+
+def test_no_cause_and_no_dialect_is_left_out() -> None:
+    assert set(rows()) == set(CAUSES)
+    of_dialects = zip(DIALECTS, dialects_of(HttpApp(dialects=DIALECTS).app.sidecar), strict=True)
+    walked = {
+        name: any(way.path.startswith(dialect.prefixes) for way in WAYS) for name, dialect in of_dialects
+    }
+    assert walked == dict.fromkeys(DIALECTS, True)
 
 
 LOOKUPS: Final = (
@@ -258,7 +339,7 @@ LOOKUPS: Final = (
     [
         ("down", "NETWORK_EXCEPTION", "refused"),
         ("silent", "REQUEST_TIMED_OUT", None),
-        ("rejecting", "SASL_AUTHENTICATION_FAILED", None),
+        ("rejecting", "SASL_AUTHENTICATION_FAILED", "authentication"),
     ],
 )
 async def test_a_look_up_without_an_answer_has_the_same_cause_as_a_produce(
@@ -276,10 +357,8 @@ async def test_a_look_up_without_an_answer_has_the_same_cause_as_a_produce(
     for answer in answers:
         problem = answer.json()
         assert answer.status_code == 503
-        if fault == "rejecting":  # no timeout: the error itself
-            assert problem["kafka_error"] == name
-            continue
-        assert problem["kafka_error"] == "BROKER_NOT_AVAILABLE"
+        # An authentication that failed is no timeout: it is the error itself, too.
+        assert problem["kafka_error"] == (name if fault == "rejecting" else "BROKER_NOT_AVAILABLE")
         assert (problem["cause"]["kafka_error"], problem["cause"].get("reason")) == (name, reason)
         assert f"The cause: {name}" in problem["detail"]
     assert name in rows()
@@ -356,10 +435,10 @@ async def test_each_reason_for_which_there_is_no_connection_is_shown_alike(
     assert f"*{reason}*" in ALERTS_PAGE, "the runbook explains it"
 
     cold = (await sidecar.ask("GET", "/v1/topics/cold?max_block_ms=28000", step_ms=50)).json()
+    assert (cold["cause"]["kafka_error"], cold["cause"]["reason"]) == expected
     if reason == "authentication":  # no timeout: the error itself
-        assert (cold["kafka_error"], cold["detail"]) == ("NETWORK_EXCEPTION", TLS.message)
-    else:
-        assert (cold["cause"]["kafka_error"], cold["cause"]["reason"]) == expected
+        assert cold["kafka_error"] == "NETWORK_EXCEPTION"
+        assert cold["detail"].startswith(f"{TLS.message}. The cause: ")
     sidecar.close()
 
 

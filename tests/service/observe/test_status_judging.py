@@ -84,6 +84,9 @@ def quick(p50_ms: int = 2) -> NodeSlowness:
 RECOVERED = {"age_ms": 2_000, "last_error": "no node is available", "last_error_age_ms": 2_500}
 
 
+BEGUN = Cause(Errors.NETWORK_EXCEPTION, None, 0, 999, "the connection is not set up yet")
+
+
 def of_speeds(*p50_ms: int) -> Picture:
     """Nodes of which half of the answers took so long."""
     of_nodes = {i: quick(took_ms) for i, took_ms in enumerate(p50_ms, 1)}
@@ -100,6 +103,7 @@ def test_without_slowness_there_is_no_finding() -> None:
         "it lingers": picture(node(), backlog=backlog({2: waiting(5_000)}), linger_ms=10_000),
         "it lingered, and has waited for less": picture(node(), backlog=backlog({2: waiting(1_004)})),
         "it has only just begun": picture(metadata={"age_ms": None}),
+        "it has only just begun to connect": picture(metadata={"age_ms": None}, cause_of_silence=BEGUN),
         "a refresh failed before the last good one": picture(metadata=RECOVERED),
         "one node is a little slower": of_speeds(90, 2, 2),
         "all nodes are alike": of_speeds(300, 300, 300),
@@ -232,6 +236,8 @@ def test_what_the_whole_client_waits_for_is_shown() -> None:
     )
     down = node(id=-1, state="disconnected", last_error="Connection refused")
     stale = {"age_ms": 42_000, "last_error": "no node is available", "last_error_age_ms": 500}
+    pending = "the connection to kafka:9092 is not set up yet"
+    connecting = Cause(Errors.NETWORK_EXCEPTION, None, 0, 1_000, pending)
     cases = {
         "leaders": (
             picture(backlog=backlog({None: waiting(4_000, 50, 5)}, leaderless=partitions)),
@@ -247,6 +253,11 @@ def test_what_the_whole_client_waits_for_is_shown() -> None:
             picture(down, metadata={"age_ms": None}, waiting_for_metadata=40),
             "None metadata: no broker of bootstrap.servers has answered yet: Connection refused; 40 "
             "requests and look-ups wait",
+        ),
+        "the first connection": (
+            picture(node(state="connecting"), metadata={"age_ms": None}, cause_of_silence=connecting),
+            "None metadata: no broker of bootstrap.servers has answered yet: the connection to kafka:9092 is "
+            "not set up yet; 0 requests and look-ups wait",
         ),
         "metadata": (
             picture(metadata=stale),
