@@ -217,11 +217,13 @@ class Fleet:
         **settings: Any,
     ) -> None:
         self.now_ms = 1_000_000
-        self.calls_per_s = calls_per_s
+        self._calls_per_s = calls_per_s
         self.record_ms = record_ms
         self.honours_retry_after = honours_retry_after
         self.random = Random(f"fleet {seed}")
         self._scheduled = 0
+        #: How often callers' next requests were drawn: each time that their rate changes.
+        self._drawn = 0
         self._body = b'{"records":[{"value":"%s"}]}' % _RECORD.ljust(record_bytes, b"x")
         self._events: list[tuple[int, int, Callable[[], object]]] = []
         #: How many came to a broker, by what they are, the broker and the time in buckets.
@@ -241,7 +243,7 @@ class Fleet:
         random = Random(self.random.random())
         brokers: Any = self.brokers
         self._processes.append(Process(turns, brokers, None, clock, self.settings, random, number))
-        self.at(self._pause_ms(), partial(self._call, number))
+        self._call_later(number)
 
     def __enter__(self) -> Fleet:
         return self
@@ -281,12 +283,27 @@ class Fleet:
 
     # -- callers ---------------------------------------------------------------------------------------------
 
-    def _pause_ms(self) -> int:
-        return round(self.random.expovariate(self.calls_per_s) * 1_000)
+    @property
+    def calls_per_s(self) -> float:
+        """How many requests callers of one sidecar begin a second, each independent of the others."""
+        return self._calls_per_s
 
-    def _call(self, number: int) -> None:
-        self._try(_Call(number, TOPICS[number % len(TOPICS)]))
-        self.at(self._pause_ms(), partial(self._call, number))
+    @calls_per_s.setter
+    def calls_per_s(self, calls_per_s: float) -> None:
+        """From now on: what was to come is drawn again."""
+        self._calls_per_s = calls_per_s
+        self._drawn += 1
+        for number in range(len(self._turns)):
+            self._call_later(number)
+
+    def _call_later(self, number: int) -> None:
+        pause_ms = round(self.random.expovariate(self._calls_per_s) * 1_000)
+        self.at(pause_ms, partial(self._call, number, self._drawn))
+
+    def _call(self, number: int, drawn: int) -> None:
+        if drawn == self._drawn:
+            self._try(_Call(number, TOPICS[number % len(TOPICS)]))
+            self._call_later(number)
 
     def _try(self, call: _Call) -> None:
         call.tries += 1

@@ -2,21 +2,19 @@
 
 `FAULTS` have a conclusion of `diagnosis.py`, the alert that fires if the fault lasts, the dashboard's panel
 that shows it, and words of /v1/status. `PAIRS` are planted together. `LOOK_ALIKES` and `QUIET` are no faults.
-`OF_THE_SIDECAR` are faults of the sidecar's own parts and files, for the other alerts.
+`planted_in_sidecar.py` has faults of the sidecar's own parts and files, for the other alerts.
 Brokers 1, 2 and 3 lead two partitions of `orders` each. `docs/alerts.md` has the table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from client_core import Errors
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing.metadata_cache import AliveBroker, MetadataCache
 from client_core.testing.produce import ProduceFault
-from service.base.settings import InternalLimits
 from tests.support.fake_cluster.in_process import HOST
 from tests.support.simulated_sidecar import api_of
 
@@ -29,7 +27,7 @@ TOPIC: Final = "orders"
 PARTITIONS: Final = 6
 ALL: Final = (1, 2, 3)
 _SLOW_MS: Final = 3_000
-_OFTEN: Final = 10**9
+OFTEN: Final = 10**9
 #: The partitions that broker 2 leads.
 _OF_2: Final = (1, 4)
 
@@ -91,21 +89,21 @@ def _slow(broker: int, *, only_produce: bool) -> Callable[[Watched], None]:
     return plant
 
 
-def _quick(watched: Watched) -> None:
+def speed_up(watched: Watched) -> None:
     watched.network.delay_ms = lambda broker_id, payload: 0
 
 
-def _errors(error: Errors, *partitions: int | None) -> Callable[[Watched], None]:
+def refuse(error: Errors, *partitions: int | None) -> Callable[[Watched], None]:
     def plant(watched: Watched) -> None:
         for partition in partitions or (None,):
             watched.brokers.state.produce_faults.append(
-                ProduceFault(error.code, _OFTEN, TOPIC, partition, is_appended=False)
+                ProduceFault(error.code, OFTEN, TOPIC, partition, is_appended=False)
             )
 
     return plant
 
 
-def _no_errors(watched: Watched) -> None:
+def refuse_nothing(watched: Watched) -> None:
     watched.brokers.state.produce_faults.clear()
 
 
@@ -160,12 +158,12 @@ def _silent(*brokers: int) -> Callable[[Watched], None]:
     return plant
 
 
-def _talking(watched: Watched) -> None:
+def speak(watched: Watched) -> None:
     watched.brokers.silent = set()
     watched.brokers.silent_for = set()
 
 
-def _silent_for(api: ApiKey, *brokers: int) -> Callable[[Watched], None]:
+def silence(api: ApiKey, *brokers: int) -> Callable[[Watched], None]:
     def plant(watched: Watched) -> None:
         watched.brokers.silent_for = {(broker, api) for broker in brokers}
 
@@ -209,7 +207,7 @@ def _producer_ids(watched: Watched) -> None:
     watched.brokers.state.init_producer_id_errors.clear()
 
 
-def _expire(seconds: int) -> Callable[[Watched], None]:
+def expire_in(seconds: int) -> Callable[[Watched], None]:
     def plant(watched: Watched) -> None:
         expires_s = watched.clock.wall_ms() / 1000 + seconds
         watched.app.client_metrics.listener_expires_at_s = lambda: int(expires_s)
@@ -217,8 +215,8 @@ def _expire(seconds: int) -> Callable[[Watched], None]:
     return plant
 
 
-def _renew(watched: Watched) -> None:
-    _expire(90 * 24 * 3600)(watched)
+def renew(watched: Watched) -> None:
+    expire_in(90 * 24 * 3600)(watched)
 
 
 def _flapping(watched: Watched, second: int) -> None:
@@ -263,8 +261,8 @@ _GIVEN_UP: Final = "Records given up and sent again"
 def _refusing(error: Errors, *, is_retried: bool = True) -> Planted:
     return Planted(
         error.name,
-        _errors(error),
-        _no_errors,
+        refuse(error),
+        refuse_nothing,
         error.name,
         "ProduceErrors",
         _GIVEN_UP,
@@ -278,7 +276,7 @@ FAULTS: Final = (
     Planted(
         "slow disk of a broker",
         _slow(2, only_produce=True),
-        _quick,
+        speed_up,
         "broker 2 is slow",
         "ProduceSlow",
         _BY_BROKER,
@@ -287,7 +285,7 @@ FAULTS: Final = (
     Planted(
         "overloaded broker",
         _slow(3, only_produce=False),
-        _quick,
+        speed_up,
         "broker 3 is slow",
         "ProduceSlow",
         _BY_BROKER,
@@ -296,7 +294,7 @@ FAULTS: Final = (
     Planted(
         "broker that hangs",
         _silent(2),
-        _talking,
+        speak,
         "broker 2 does not answer",
         "ProduceErrors",
         "Requests in flight",
@@ -305,8 +303,8 @@ FAULTS: Final = (
     ),
     Planted(
         "broker that answers no produce",
-        _silent_for(ApiKey.PRODUCE, 3),
-        _talking,
+        silence(ApiKey.PRODUCE, 3),
+        speak,
         "broker 3 does not answer",
         "ProduceErrors",
         "Requests in flight",
@@ -353,7 +351,7 @@ FAULTS: Final = (
     Planted(
         "all brokers hang",
         _silent(*ALL),
-        _talking,
+        speak,
         "no broker can be reached: request_timeout",
         "NoBrokerConnected",
         "Without a broker",
@@ -451,7 +449,7 @@ FAULTS: Final = (
     Planted(
         "more callers than the sidecar admits",
         _slow(2, only_produce=False),
-        _quick,
+        speed_up,
         "too many requests wait",
         "RequestsRefused",
         "Refused requests",
@@ -463,7 +461,7 @@ FAULTS: Final = (
     Planted(
         "more records than buffer.memory",
         _slow(1, only_produce=False),
-        _quick,
+        speed_up,
         "buffer.memory is full",
         "BufferExhausted",
         "buffer.memory in use",
@@ -486,8 +484,8 @@ FAULTS: Final = (
     ),
     Planted(
         "certificate that expires",
-        _expire(3_600),
-        _renew,
+        expire_in(3_600),
+        renew,
         "a certificate expires",
         "CertExpiring",
         "Certificate expires in",
@@ -543,7 +541,7 @@ def _rebalance(watched: Watched, second: int) -> None:
             watched.controller.move_leader(TOPIC, partition, 1 + (partition + 1) % 3)
 
 
-def _no_load(_: Watched, __: int) -> None:
+def no_load(_: Watched, __: int) -> None:
     """Nobody asks for anything."""
 
 
@@ -578,180 +576,9 @@ LOOK_ALIKES: Final = (
     _no_fault("leaders are balanced once", _rebalance),
 )
 QUIET: Final = (
-    _no_fault("nobody asks", _no_load),
+    _no_fault("nobody asks", no_load),
     _no_fault("look-ups only", _look_ups),
     _no_fault("a burst each minute", _bursts),
     _no_fault("large records", _large_records),
     _no_fault("a record now and then", _rarely),
-)
-
-
-# -- the sidecar's own parts ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Lasting:
-    """A fault that is planted for `lasts_s`, so long that its alerts fire. `settings` get a folder.
-
-    `after`: the load once it is healed; None: the same.
-    """
-
-    name: str
-    plant: Callable[[Watched], None]
-    heal: Callable[[Watched], None]
-    alerts: tuple[str, ...]
-    lasts_s: int = 180
-    kafka: Mapping[str, str] = field(default_factory=dict)
-    settings: Callable[[Path], Mapping[str, Any]] = lambda _: {}
-    load: Callable[[Watched, int], None] = usual_load
-    after: Callable[[Watched, int], None] | None = None
-    since_start: bool = False
-
-
-def _spool_in(value: str, *, every_s: int = 1) -> Callable[[Watched, int], None]:
-    def load(watched: Watched, second: int) -> None:
-        if second % every_s == 0:
-            record = {"value": value, "partition": second % PARTITIONS}
-            watched.call(
-                "POST",
-                f"/v1/topics/{TOPIC}/records",
-                params={"delivery": "spool"},
-                json={"value_format": "text", "records": [record]},
-            )
-
-    return load
-
-
-def _spool_folder(folder: Path) -> Mapping[str, Any]:
-    return {"spool_folder": str(folder / "spool")}
-
-
-def _small_spool(folder: Path) -> Mapping[str, Any]:
-    return {**_spool_folder(folder), "spool_max_bytes": 1024 * 1024}
-
-
-def _bad_disk(watched: Watched) -> None:
-    watched.disk.fails["fsync"] = _OFTEN
-
-
-def _good_disk(watched: Watched) -> None:
-    watched.disk.fails["fsync"] = 0
-
-
-def _accept_and_requeue(watched: Watched) -> None:
-    _no_errors(watched)
-    assert watched.app.spool is not None
-    assert watched.app.spool.requeue(lambda letter: True, lambda result: None)
-
-
-def _gone(watched: Watched) -> None:
-    watched.is_gone = True
-
-
-def _back(watched: Watched) -> None:
-    watched.is_gone = False
-
-
-def _bug(watched: Watched) -> None:
-    """What is raised in the network's `poll` is raised in the I/O thread's turn."""
-
-    def raised(broker_id: int, payload: bytes) -> int:
-        raise RuntimeError("a bug")
-
-    watched.network.delay_ms = raised
-
-
-def _token(folder: Path) -> Mapping[str, Any]:
-    (folder / "token").write_text("a" * 40)
-    return {"quit_token_file": str(folder / "token")}
-
-
-def _empty_token(watched: Watched) -> None:
-    Path(watched.settings.quit_token_file).write_text("")
-
-
-def _right_token(watched: Watched) -> None:
-    Path(watched.settings.quit_token_file).write_text("b" * 40)
-
-
-def _events(folder: Path) -> Mapping[str, Any]:
-    (folder / "events").mkdir()
-    return {
-        "events_folder": str(folder / "events"),
-        "internal": InternalLimits(events_max_waiting_bytes=4_000, events_file_max_age_ms=10_000),
-    }
-
-
-def _elsewhere(watched: Watched) -> Path:
-    return Path(f"{watched.settings.events_folder}-elsewhere")
-
-
-def _lose_folder(watched: Watched) -> None:
-    Path(watched.settings.events_folder).rename(_elsewhere(watched))
-
-
-def _find_folder(watched: Watched) -> None:
-    _elsewhere(watched).rename(watched.settings.events_folder)
-
-
-OF_THE_SIDECAR: Final = (
-    Lasting("a process that is gone", _gone, _back, ("PilotfishDown",)),
-    Lasting(
-        "brokers that answer no metadata request",
-        _silent_for(ApiKey.METADATA, *ALL),
-        _talking,
-        ("MetadataStale",),
-        lasts_s=420,
-        kafka={"metadata.max.age.ms": "60000"},
-    ),
-    Lasting("an exception in the I/O thread", _bug, _quick, ("PollLoopFailing",)),
-    Lasting("a certificate that expires in three days", _expire(3 * 24 * 3600), _renew, ("CertExpiring",)),
-    Lasting(
-        "a token file that is empty",
-        _empty_token,
-        _right_token,
-        ("CredentialReloadFailed",),
-        settings=_token,
-        after=_no_load,
-    ),
-    Lasting(
-        "a folder of events that is gone",
-        _lose_folder,
-        _find_folder,
-        ("EventsDropped",),
-        settings=_events,
-    ),
-    Lasting(
-        "a small spool without brokers",
-        down(*ALL, elect=False),
-        up,
-        ("SpoolNearlyFull",),
-        settings=_small_spool,
-        load=_spool_in("x" * 10_000),
-    ),
-    Lasting(
-        "a spool without brokers for long",
-        down(*ALL, elect=False),
-        up,
-        ("SpoolNotDelivered",),
-        lasts_s=1_020,
-        settings=_spool_folder,
-        load=_spool_in("x", every_s=10),
-    ),
-    Lasting(
-        "a spool whose records brokers refuse",
-        _errors(Errors.TOPIC_AUTHORIZATION_FAILED),
-        _accept_and_requeue,
-        ("SpoolRefused", "SpoolSetAside"),
-        settings=_spool_folder,
-        load=_spool_in("x"),
-    ),
-    Lasting(
-        "a disk of the spool that fails",
-        _bad_disk,
-        _good_disk,
-        ("SpoolDiskFailing",),
-        settings=_spool_folder,
-        load=_spool_in("x"),
-    ),
 )

@@ -1,47 +1,100 @@
-"""The delivered rules on real Prometheus servers, unchanged, in real time: twenty minutes.
+"""The delivered rules on real Prometheus servers, unchanged, in real time: half an hour.
 
     python -m tests.operations.real_grid
+    python -m tests.operations.real_grid --faults credentials slow --healthy-s 60
 
 Sidecars with short, default and long settings, busy and idle ones, are scraped every 15, 30 and 60 s, by a
-server for each interval. For twelve minutes all is well: no alert may fire. Then every broker is gone for
-four minutes, and back. Critical alerts must end within a minute of the first scrape after that, and none may
-fire again. Prints what fired and when it ended; ends with 1 where that is not so. test_alert_grid.py does the
-same in simulated time, with promtool.
+server for each interval. For twelve minutes all is well: no alert may fire. Then come the faults, one after
+the other: every broker is gone; brokers reject the password; one broker answers three seconds late. Each must
+fire its alert. All alerts must end in the time of docs/alerts.md once it is over, and none may begin twice.
+Prints what fired and when it ended; ends with 1 where that is not so. test_alert_grid.py does the first one
+in simulated time, with promtool, test_every_alert.py all that there are.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import httpx
 
+from client_core.protocol.api_keys import ApiKey
 from client_core.testing import FakeCluster
+from client_core.testing.reactions import Delay, Reaction
+from client_core.testing.sasl import SaslDemand
 from tests.deploy.test_rules_on_prometheus import RULES, SETTINGS, target
+from tests.operations.watched import ENDS_S
 from tests.support.prometheus import Prometheus
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _TOPIC: Final = "orders"
 _INTERVALS_S: Final = (15, 30, 60)
 _HEALTHY_S: Final = 720
-_AWAY_S: Final = 240
-_AFTER_S: Final = 240
 _LOOK_S: Final = 5
-#: A reconnect, the evaluation, and our own look.
-_ENDS_WITHIN_S: Final = 60
+_LATE_MS: Final = 3_000
+_USER: Final = "pilotfish"
+_SASL: Final[Mapping[str, str]] = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": _USER,
+}
 _BUSY: Final = "busy"
 
 #: An alert's name, severity and sidecar.
 Fired = tuple[str, str, str]
+
+
+class Fault(NamedTuple):
+    """What is planted, the alert that it must fire, and how long it and the watch after it last."""
+
+    plant: Callable[[FakeCluster], None]
+    heal: Callable[[FakeCluster], None]
+    alert: str
+    lasts_s: int
+    after_s: int
+
+
+class _Late:
+    """A Disturbance: broker 2 is slow to store records."""
+
+    def next_answer(self, broker_id: int, api: ApiKey) -> Reaction:
+        return Delay(_LATE_MS) if broker_id == 2 and api is ApiKey.PRODUCE else Reaction()
+
+
+def _end(cluster: FakeCluster) -> None:
+    for broker_id in cluster.broker_ids:
+        cluster.kill(broker_id, elect=False)
+
+
+def _revive(cluster: FakeCluster) -> None:
+    for broker_id in cluster.broker_ids:
+        cluster.revive(broker_id)
+
+
+def _accept(cluster: FakeCluster, password: str = "right") -> None:
+    """Connections must authenticate with this password from now on."""
+    cluster.demand_sasl(SaslDemand(passwords={_USER: password}))
+    for broker_id in cluster.broker_ids:
+        cluster.drop_connections(broker_id)
+
+
+_FAULTS: Final[Mapping[str, Fault]] = {
+    "gone": Fault(_end, _revive, "NoBrokerConnected", 240, 120),
+    "credentials": Fault(lambda it: _accept(it, "another"), _accept, "AuthenticationFailed", 180, 120),
+    "slow": Fault(
+        lambda it: it.disturb(_Late()), lambda it: it.disturb(None), "ProduceSlow", lasts_s=270, after_s=180
+    ),
+}
 
 
 class Grid:
@@ -72,17 +125,31 @@ class Grid:
                 self._now[interval_s] = now
             time.sleep(_LOOK_S)
 
-    def judge(self) -> None:
-        """After the watch that began when the brokers were back."""
+    def play(self, what: str, fault: Fault, cluster: FakeCluster) -> None:
+        """Plants a fault, heals it, and judges what fired since then."""
+        self.last_s.clear()
+        self.begun.clear()
+        print(f"{what}:", flush=True)
+        fault.plant(cluster)
+        self.watch(fault.lasts_s)
+        fault.heal(cluster)
+        self.last_s = dict.fromkeys(self.last_s, 0.0)
+        self.watch(fault.after_s)
+        self._judge(what)
+        if fault.alert not in {name for _, (name, _, _) in self.last_s}:
+            self.faults.append(f"{what}: {fault.alert} never fired")
+
+    def _judge(self, what: str) -> None:
         for (interval_s, one), last_s in sorted(self.last_s.items()):
             name, severity, sidecar = one
-            begun = self.begun[interval_s, one]
             ended = f"{name} ({severity}) of {sidecar} ended {last_s:.0f} s after"
-            print(f"every {interval_s} s: {ended}", flush=True)
-            if begun > 1:
-                self.faults.append(f"every {interval_s} s: {one} began {begun} times")
-            if severity == "critical" and last_s > interval_s + _ENDS_WITHIN_S:
-                self.faults.append(f"every {interval_s} s: {one} lasted {last_s:.0f} s too long")
+            print(f"  every {interval_s} s: {ended}", flush=True)
+            where = f"{what}, every {interval_s} s: {one}"
+            if self.begun[interval_s, one] > 1:
+                self.faults.append(f"{where} began {self.begun[interval_s, one]} times")
+            # docs/alerts.md says it of intervals up to 30 s. The rest is our own look.
+            if last_s > ENDS_S[name] + max(interval_s - 30, 0) + _LOOK_S:
+                self.faults.append(f"{where} ended {last_s:.0f} s after")
 
 
 def _load(sidecar: Sidecar, ends: threading.Event) -> None:
@@ -96,9 +163,15 @@ def _load(sidecar: Sidecar, ends: threading.Event) -> None:
 
 def main() -> int:
     """Runs the grid; returns 1 if an alert was false, late or came again."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", nargs="+", choices=_FAULTS, default=list(_FAULTS))
+    parser.add_argument("--healthy-s", type=int, default=_HEALTHY_S)
+    given = parser.parse_args()
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="pilotfish-grid-")))
         cluster = running.enter_context(FakeCluster(3))
+        _accept(cluster)
+        (folder / "password").write_text("right")
         cluster.create_topic(_TOPIC, partitions=6, replication_factor=3)
         ends = threading.Event()
         names: dict[str, str] = {}
@@ -107,7 +180,11 @@ def main() -> int:
                 own = folder / f"{setting}-{how}"
                 own.mkdir()
                 sidecar = running.enter_context(
-                    Sidecar(own, bootstrap_servers=cluster.bootstrap_servers, kafka=kafka)
+                    Sidecar(
+                        own,
+                        bootstrap_servers=cluster.bootstrap_servers,
+                        kafka={**kafka, **_SASL, "sasl.password.file": str(folder / "password")},
+                    )
                 )
                 wait_until(lambda it=sidecar: it.admin.get("/readyz").is_success, what="metadata")  # type: ignore[misc]
                 names[target(sidecar)] = own.name
@@ -121,18 +198,10 @@ def main() -> int:
             server = Prometheus(own, targets=list(names), rules=RULES, scraped_every=f"{interval_s}s")
             servers[interval_s] = running.enter_context(server)
         grid = Grid(servers, names)
-        grid.watch(_HEALTHY_S, is_healthy=True)
-        print(f"{_HEALTHY_S} s of health: {grid.faults or 'no alert'}", flush=True)
-        for broker_id in cluster.broker_ids:
-            cluster.kill(broker_id, elect=False)
-        grid.watch(_AWAY_S)
-        for broker_id in cluster.broker_ids:
-            cluster.revive(broker_id)
-        grid.last_s = dict.fromkeys(grid.last_s, 0.0)
-        grid.watch(_AFTER_S)
-        grid.judge()
-        if "NoBrokerConnected" not in {name for _, (name, _, _) in grid.last_s}:
-            grid.faults.append("NoBrokerConnected never fired")
+        grid.watch(given.healthy_s, is_healthy=True)
+        print(f"{given.healthy_s} s of health: {grid.faults or 'no alert'}", flush=True)
+        for name in given.faults:
+            grid.play(name, _FAULTS[name], cluster)
         for fault in grid.faults:
             print(f"NOT SO: {fault}", flush=True)
         return 1 if grid.faults else 0

@@ -1,8 +1,9 @@
 """Every alert is fired by a planted cause, and ends within the time of docs/alerts.md once that is healed.
 
-The faults are those of `planted.py`, here also those whose alert fires late: each lasts until it does. A real
-sidecar's parts in simulated time make the scrapes. Only a process that is gone has none: `up` is what
-Prometheus itself stores then (tests/deploy/test_rules_on_prometheus.py ends a real process).
+The faults are those of `planted_in_sidecar.py` and `planted.py`, here also those whose alert fires late:
+each lasts until it does. A real sidecar's parts in simulated time make the scrapes. Only a process that is
+gone has none: `up` is what Prometheus itself stores then (tests/deploy/test_rules_on_prometheus.py ends a
+real process).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.operations.planted import FAULTS, OF_THE_SIDECAR, Lasting, Planted, start
+from tests.operations.planted import FAULTS, Planted, start
+from tests.operations.planted_in_sidecar import OF_THE_SIDECAR, Lasting
 from tests.operations.watched import ENDS_S, EVERY_S, RULES, Watched, alerts_of
 
 if TYPE_CHECKING:

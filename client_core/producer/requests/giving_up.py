@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from client_core.clock import FOREVER_MS
 from client_core.errors import TimeoutError
 from client_core.producer.accumulator.causes import CancelledRecords
 from client_core.producer.results.ticket import Phase, RecordFailure, Written
@@ -52,6 +53,11 @@ class GivingUp:
         self._deadlines = deadlines
         self._causes = causes
         self._cancelled = CancelledRecords(events)
+
+    @property
+    def has_deadlines(self) -> bool:
+        """Whether a request is not answered yet."""
+        return self._deadlines.next_ms < FOREVER_MS
 
     def at_deadline(self, requests: Sequence[PendingRequest], now_ms: int) -> None:
         """Removes undrained records. Drained ones continue; their response is too late for these requests."""

@@ -383,7 +383,7 @@ class IoThread:
             for calls in self._calls:
                 calls.expire(now_ms)
         if self._sender.overloaded is not None:
-            self._parked.giving_up.too_late(*self._sender.overloaded, now_ms)
+            self._relieve(*self._sender.overloaded, now_ms)
             self._sender.overloaded = None
         self._next_call_ms = FOREVER_MS
         for calls in self._calls:
@@ -396,6 +396,12 @@ class IoThread:
         if self._completions.finished or self._completions.waiting:
             self._completions.post()
         self.turn_times.add(self._clock.now_ms() - now_ms - (self._client.waited_ms - waited_ms))
+
+    def _relieve(self, node_id: int, latency_ms: int, now_ms: int) -> None:
+        """Asks less of an overloaded node, if requests have deadlines: those of `send` have none."""
+        if self._parked.giving_up.has_deadlines:
+            self._sender.send_one_at_a_time(node_id)
+            self._parked.giving_up.too_late(node_id, latency_ms, now_ms)
 
     def _next_deadline_ms(self) -> int:
         next_ms = self._parked.next_deadline_ms

@@ -89,6 +89,8 @@ class Sender:
         self.overloaded: tuple[int, int] | None = None
         #: Since when the answers of a node are slow.
         self._slow_since_ms: dict[int, int] = {}
+        #: Overloaded nodes that get no request while one is in flight.
+        self._one_at_a_time: set[int] = set()
         #: Returns the longest sleep of a poll, given now_ms. IoThread sets this, because others also wait for
         #: the I/O thread.
         self.poll_limit_ms: Callable[[int], int] | None = None
@@ -177,6 +179,8 @@ class Sender:
         able: list[Node] = []
         not_ready_ms = FOREVER_MS
         for node in ready.ready_nodes:
+            if node.id in self._one_at_a_time and self._client.has_in_flight_requests(node.id):
+                continue  # its answer wakes the poll
             can_drain = self._client.ready(node, now_ms)
             self._accumulator.update_node_latency_stats(node.id, now_ms, can_drain=can_drain)
             if can_drain:
@@ -401,7 +405,7 @@ class Sender:
         body = response.body
         if response.disconnected:
             self._lost_leaders.lost(response.destination, now_ms)
-            self._slow_since_ms.pop(response.destination, None)
+            self._not_slow(response.destination)
         if response.timed_out:
             said = failure(Errors.REQUEST_TIMED_OUT, f"{_disconnected(response)} due to timeout")
         elif response.disconnected:
@@ -425,9 +429,22 @@ class Sender:
         A broker that only paused answers those late that were sent before.
         """
         if latency_ms <= _SLOW_MS:
-            self._slow_since_ms.pop(node_id, None)
+            self._not_slow(node_id)
         elif now_ms - latency_ms >= self._slow_since_ms.setdefault(node_id, now_ms):
             self.overloaded = node_id, latency_ms
+
+    def _not_slow(self, node_id: int) -> None:
+        self._slow_since_ms.pop(node_id, None)
+        self._one_at_a_time.discard(node_id)
+
+    def send_one_at_a_time(self, node_id: int) -> None:
+        """Has an overloaded node get one request at a time, until an answer is quick or the connection ends.
+
+        A broker takes the next request of a connection when it has answered the one before. So more of them
+        in flight only wait in its queues, where the time of their records runs out and none can be taken
+        back. Java sends up to max.in.flight.requests.per.connection.
+        """
+        self._one_at_a_time.add(node_id)
 
     def _handle_answer(
         self,

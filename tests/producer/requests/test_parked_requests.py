@@ -582,6 +582,59 @@ def test_what_waits_for_another_broker_is_not_given_up() -> None:
     assert waiting.offsets == [1]
 
 
+def in_flight(rig: ProducerRig) -> int:
+    return rig.client.in_flight_request_count()
+
+
+def overloaded_rig() -> ProducerRig:
+    """A broker has answered slowly twice. A request is in flight, and others wait."""
+    rig = ProducerRig(topics={"orders": 1})
+    rig.submit("orders", b"slow", turns=1)
+    rig.clock.advance(2_000)
+    rig.answer(produced(ORDERS_0, offset=0), turns=2)
+    rig.submit("orders", b"slow too", turns=1)
+    rig.clock.advance(2_000)
+    rig.submit("orders", b"in flight", turns=1)
+    rig.answer(produced(ORDERS_0, offset=1), turns=2)
+    rig.submit("orders", b"waits", turns=1)
+    rig.submit("orders", b"waits too", turns=1)
+    assert (sent_last(rig), in_flight(rig)) == ([b"in flight"], 1)
+    return rig
+
+
+@pytest.mark.parametrize(("took_ms", "at_once"), [(1_000, 2), (1_001, 1)])
+def test_an_overloaded_broker_gets_one_request_at_a_time_until_it_is_quick_again(
+    took_ms: int, at_once: int
+) -> None:
+    """Brokers answer the requests of a connection in turn, and what is in flight can't be given up."""
+    rig = overloaded_rig()
+    rig.clock.advance(took_ms)
+    rig.answer(produced(ORDERS_0, offset=2), turns=2)
+    assert (sent_last(rig), in_flight(rig)) == ([b"waits", b"waits too"], 1)
+    rig.submit("orders", b"next", turns=1)
+    assert in_flight(rig) == at_once
+
+
+def test_a_new_connection_to_a_broker_that_was_overloaded_gets_several_requests() -> None:
+    rig = overloaded_rig()
+    rig.client.disconnect(0)
+    for _ in range(3):
+        rig.turn_after(200)
+    assert in_flight(rig) == 2
+
+
+def test_records_without_a_deadline_are_sent_to_an_overloaded_broker_as_kafkas_producer_does() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    for offset in range(2):
+        rig.producer.send(ProducerRecord("orders", b"slow"))
+        rig.turn_after(2_000)
+        rig.answer(produced(ORDERS_0, offset=offset), turns=2)
+    for sent in (1, 2):
+        rig.producer.send(ProducerRecord("orders", b"next"))
+        rig.turn()
+        assert in_flight(rig) == sent
+
+
 def test_an_answer_within_a_second_is_no_sign_of_overload() -> None:
     rig = slow_rig()
     waiting = rig.submit("orders", b"a", timeout_ms=1_100, turns=1)
