@@ -264,7 +264,9 @@ def test_a_rejected_line_counts_once_by_reason_and_the_least_is_the_example(spar
         REJECTS_SCHEMA,
     )
     found = rejects({BRONZE_REJECTS: bronze}.__getitem__).toArrow().to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == [
+    assert_table(
+        found,
+        "reason lines first_received last_received example",
         ("not_json", 2, times[0], times[2], "{a"),
         ("too_old", 1, times[3], times[3], "{}"),
-    ]
+    )

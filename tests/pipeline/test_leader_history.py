@@ -179,20 +179,23 @@ def a_topic_that_was_recreated_begins_anew_under_its_own_id() -> Story:
 def a_topic_is_over_when_another_of_its_name_is_seen_even_if_nobody_says_so() -> Story:
     before, after = Boot("a", boot_id=1), Boot("a", boot_id=2)
     before.sees(0, epoch=7, topic_id=ID)
-    after.sees(90, epoch=0, topic_id=NEXT_ID)
+    for partition, seconds in enumerate([90, 120]):
+        after.sees(seconds, epoch=0, partition=partition, topic_id=NEXT_ID)
     rows = yield before.events + after.events
-    assert_table(rows(GOLD_LEADER_HISTORY), "topic_key valid_to", (ID, at(90)), (NEXT_ID, None))
-    assert_table(rows(GOLD_CURRENT_LEADER), "topic_key", (NEXT_ID,))
+    columns = "topic_key partition valid_to"
+    assert_table(rows(GOLD_LEADER_HISTORY), columns, (ID, 0, at(90)), (NEXT_ID, 0, None), (NEXT_ID, 1, None))
+    assert_table(rows(GOLD_CURRENT_LEADER), "topic_key partition", (NEXT_ID, 0), (NEXT_ID, 1))
 
 
 @story
 def a_topic_is_not_gone_if_anybody_sees_it_again() -> Story:
     a, b = Boot("a"), Boot("b")
-    a.sees(0, epoch=0)
+    for partition in (0, 1):
+        a.sees(0, epoch=0, partition=partition)
     a.ends(1, "gone")  # a broker that has not heard of it yet
-    b.sees(2, epoch=0)
+    b.sees(2, epoch=0, partition=1)
     rows = yield a.events + b.events
-    assert_table(rows(GOLD_LEADER_HISTORY), "valid_to is_current", (None, True))
+    assert_table(rows(GOLD_LEADER_HISTORY), "partition valid_to is_current", (0, None, True), (1, None, True))
 
 
 @story
