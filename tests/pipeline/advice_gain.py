@@ -152,7 +152,7 @@ def lines(by_service: Mapping[str, Gain]) -> list[str]:
 
 def main(seed: int = 1) -> None:
     """Prints the table for a fleet of 24 sidecars over eight hours."""
-    plan = plan_for(60_000, seed, sidecars=24, topics=10, hours=8.0, clock_skew_s=0.0, broken=0.0)
+    plan = plan_for(80_000, seed, sidecars=24, topics=10, hours=8.0, clock_skew_s=0.0, broken=0.0)
     with tempfile.TemporaryDirectory() as scratch, spark_of_the_session(Path(scratch)) as spark:
         folder = Path(scratch) / "events"
         write(plan, folder, folder.with_suffix(".json"))

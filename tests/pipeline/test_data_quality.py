@@ -74,7 +74,7 @@ def a_boot_that_was_pointed_at_another_cluster_is_on_that_one() -> Story:
 
 @story
 def a_sidecar_is_silent_if_its_last_boot_was_not_heard_of_for_three_minutes() -> Story:
-    stopped, restarted, again, alive = Boot("a"), Boot("b", boot_id=1), Boot("b", boot_id=2), Boot("c")
+    stopped, restarted, again, alive = Boot("a"), Boot("b", boot_id=2), Boot("b", boot_id=1), Boot("c")
     stopped.beats(LATEST_S - 181)
     restarted.beats(LATEST_S - 500)
     again.beats(LATEST_S - 180)

@@ -27,6 +27,7 @@ def an_epoch_is_valid_from_its_first_sight_until_that_of_the_next_one() -> Story
     b.sees(20, leader=2, epoch=5)
     a.sees(25, leader=2, epoch=5)
     b.sees(30, leader=None, epoch=7)
+    a.sees(35, leader=None, epoch=7)
     rows = yield a.events + b.events
     place = (CLUSTER, TOPIC, ID, 0)
     assert_table(
@@ -35,12 +36,12 @@ def an_epoch_is_valid_from_its_first_sight_until_that_of_the_next_one() -> Story
         " first_observer last_seen observers missed_epochs is_conflict is_clock_suspect is_leader_change",
         (*place, 4, 1, at(10), at(20), False, "a", at(12), 2, 0, False, False, False),
         (*place, 5, 2, at(20), at(30), False, "b", at(25), 2, 0, False, False, True),
-        (*place, 7, -1, at(30), None, True, "b", at(30), 1, 1, False, False, True),
+        (*place, 7, -1, at(30), None, True, "b", at(35), 2, 1, False, False, True),
     )
     assert_table(
         rows(GOLD_CURRENT_LEADER),
         "cluster_id topic topic_key partition leader leader_epoch since last_seen",
-        (*place, -1, 7, at(30), at(30)),
+        (*place, -1, 7, at(30), at(35)),
     )
 
 
@@ -178,13 +179,13 @@ def a_topic_that_was_recreated_begins_anew_under_its_own_id() -> Story:
 @story
 def a_topic_is_over_when_another_of_its_name_is_seen_even_if_nobody_says_so() -> Story:
     before, after = Boot("a", boot_id=1), Boot("a", boot_id=2)
-    before.sees(0, epoch=7, topic_id=ID)
+    before.sees(0, epoch=7, topic_id=NEXT_ID)
     for partition, seconds in enumerate([90, 120]):
-        after.sees(seconds, epoch=0, partition=partition, topic_id=NEXT_ID)
+        after.sees(seconds, epoch=0, partition=partition, topic_id=ID)
     rows = yield before.events + after.events
     columns = "topic_key partition valid_to"
-    assert_table(rows(GOLD_LEADER_HISTORY), columns, (ID, 0, at(90)), (NEXT_ID, 0, None), (NEXT_ID, 1, None))
-    assert_table(rows(GOLD_CURRENT_LEADER), "topic_key partition", (NEXT_ID, 0), (NEXT_ID, 1))
+    assert_table(rows(GOLD_LEADER_HISTORY), columns, (NEXT_ID, 0, at(90)), (ID, 0, None), (ID, 1, None))
+    assert_table(rows(GOLD_CURRENT_LEADER), "topic_key partition", (ID, 0), (ID, 1))
 
 
 @story

@@ -35,16 +35,30 @@ def brokers_are_those_of_the_latest_state_of_a_topic_that_is_there() -> Story:
     boot = Boot("a")
     boot.sees(0, leader=1, replicas=[1, 9])
     boot.sees(10, leader=1, replicas=[1, 2])
+    boot.sees(0, partition=1, leader=4, replicas=[1, 2])
     boot.sees(0, topic="old", topic_id="old", leader=7, replicas=[7, 8])
     boot.ends(20, "gone", topic="old", topic_id="old")
     rows = yield boot.events
-    assert_table(rows(GOLD_LEADER_SKEW), "broker leaders", (1, 1), (2, 0))
+    assert_table(rows(GOLD_LEADER_SKEW), "broker leaders", (1, 1), (2, 0), (4, 1))
+
+
+@story
+def a_clock_that_is_wrong_says_nothing_of_replicas_that_others_see() -> Story:
+    boots = [*(Boot(name) for name in "abc"), Boot("ahead", clock_s=900)]
+    for boot in boots:
+        for epoch in range(1, 6):
+            boot.looks(epoch * 100 - 1)
+            boot.sees(epoch * 100, epoch=epoch)
+    boots[-1].sees(600, epoch=5, replicas=[1, 9])
+    rows = yield [event for boot in boots for event in boot.events]
+    assert_table(rows(GOLD_LEADER_SKEW), "broker leaders", (1, 1), (2, 0), (3, 0))
 
 
 @story
 def load_is_that_of_the_windows_and_its_shares_those_of_all_of_it() -> Story:
     boot = Boot("a")
     boot.sees(0, leader=1, replicas=[1, 2])
+    boot.produces(-8 * 24 * 3_600, broker=1, latency={1_000: 7})  # more than a week before
     for broker, records in ((1, 1), (2, 2), (9, 1)):
         boot.produces(10, broker=broker, latency={1_000: records})
     rows = yield boot.events

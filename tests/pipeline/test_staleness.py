@@ -33,6 +33,7 @@ def a_sidecar_waits_from_the_fleets_first_sight_to_its_own() -> Story:
     for boot, later in ((a, 0), (b, 30.0019)):
         boot.sees(0, epoch=1)
         boot.sees(100 + later, epoch=2)
+        boot.sees(150, epoch=2)
         boot.beats(200)
     rows = yield a.events + b.events
     assert_table(
@@ -93,22 +94,28 @@ def a_clock_that_is_behind_makes_nobody_else_late() -> Story:
         for epoch in range(5):
             boot.looks(100 * epoch - 1)
             boot.sees(100 * epoch, epoch=epoch)
+    behind.sees(450, epoch=5)  # that nobody else sees: nobody knows when it began
+    for boot in right:
+        boot.beats(600)
     rows = yield [event for boot in (*right, behind) for event in boot.events]
     waits = _waits(rows, "delay_ms", "fleet_first_seen", "is_beyond_twice_the_interval")
     assert [waits[name, 4] for name in "abc"] == [(0, at(400), False)] * 3
     assert waits["behind", 4][0] == 0
+    assert {epoch for _, epoch in waits} == {1, 2, 3, 4}
 
 
 @story
 def a_boot_whose_clock_was_stepped_has_no_delays() -> Story:
-    right, stepped = [Boot(name) for name in "abc"], Boot("stepped")
-    stepped.beats(0)
-    stepped.beats(450, uptime_s=400)
-    for boot in (*right, stepped):
+    right, stepped, blind = [Boot(name) for name in "abc"], Boot("stepped"), Boot("blind")
+    for boot in (stepped, blind):
+        boot.beats(0)
+        boot.beats(450, uptime_s=400)
+    for boot in (*right, stepped, blind):
         for epoch in range(5):
-            boot.looks(100 * epoch - 1)
+            if boot is not blind:  # of which not even the size of the error is known
+                boot.looks(100 * epoch - 1)
             boot.sees(100 * epoch, epoch=epoch)
-    rows = yield [event for boot in (*right, stepped) for event in boot.events]
+    rows = yield [event for boot in (*right, stepped, blind) for event in boot.events]
     assert {sidecar for sidecar, _ in _waits(rows)} == {*"abc"}
 
 

@@ -66,12 +66,13 @@ def a_topic_that_is_gone_is_short_of_replicas_no_longer() -> Story:
 
 @story
 def within_an_epoch_states_are_ordered_by_time_and_epochs_come_first() -> Story:
-    a, b = Boot("a"), Boot("b", clock_s=-1_000)
+    a, b = Boot("a"), Boot("b", clock_s=-3_000)
     a.sees(0, epoch=1)
     a.sees(30, epoch=1, isr=[1, 2])
     b.sees(40, epoch=2)  # reported as if it had been before all of that
     rows = yield a.events + b.events
     assert _found(rows, *_BOUNDS, *_DURATIONS) == [(at(0), at(30), at(30), at(30), 0, None)]
+    assert _found(rows, "missing") == [([{"since": at(30), "until": at(30), "brokers": [3]}],)]
 
 
 @story
