@@ -222,7 +222,12 @@ def a_wrong_clock_dates_only_what_nobody_else_saw_and_that_not_after_the_next_ep
             boot.sees(999, epoch=8)
         boot.sees(690, epoch=7)
         boot.beats(1_000)
+    boots[0].sees(300, partition=1)
+    for seconds in (250, 350):
+        boots[-1].sees(seconds, partition=1)
     rows = yield [event for boot in boots for event in boot.events]
+    of_two = [row for row in rows(GOLD_LEADER_HISTORY) if row["partition"] == 1]
+    assert_table(of_two, "valid_from last_seen first_observer", (at(300), at(300), "a"))
     assert_table(
         [row for row in rows(GOLD_LEADER_HISTORY) if row["leader_epoch"] >= 5],
         "leader_epoch valid_from first_observer is_clock_suspect",
