@@ -102,7 +102,7 @@ ROOMS: Final = {
             f"tests/pipeline/test_{name}.py"
             for name in (
                 *("churn", "leader_history", "leader_skew", "data_quality", "produce_slo", "staleness"),
-                *("under_replicated", "advice", "gold_tables", "oracle"),
+                *("under_replicated", "advice", "gold_tables", "simulated_fleet"),
             )
         ),
     ),

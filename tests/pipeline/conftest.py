@@ -7,7 +7,7 @@
                  the stories of all test modules that were collected already (stories.py).
     tables       what is in that folder.
     many_fleets  silver and gold of the stories and of 120 fleets that hypothesis draws, each both unchanged
-                 and mangled, in memory; and their oracle (whole_pipeline.py).
+                 and mangled, in memory (whole_pipeline.py).
 
 A test that takes `spark`, itself or through a fixture, gets the mark `spark`; one that starts a Spark of its
 own sets it. Either has 300 s before it counts as hung, and runs in the same process as all others of its
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+#: assertDataFrameEqual imports Spark's API of pandas, which warns about a setting that it then makes itself.
+_PANDAS_SETTING: Final = "ignore:'PYARROW_IGNORE_TIMEZONE' environment variable was not set"
 _HERE: Final = str(Path(__file__).parent) + os.sep
 
 
@@ -44,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
         if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.filterwarnings(LEFT_SOCKETS))
+            item.add_marker(pytest.mark.filterwarnings(LEFT_SOCKETS, _PANDAS_SETTING))
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +77,6 @@ def tables(whole_run: WholeRun) -> Tables:
 
 @pytest.fixture(scope="session")
 def many_fleets(spark: SparkSession, reported: Outcome) -> ManyFleets:
-    """Fleets to compare all tables by."""
+    """Fleets that come in two ways; see the module's docstring."""
     drawn = examples_of(fleets(), 120)
-    return ManyFleets(spark, {**dict(enumerate(drawn)), **reported.compared})
+    return ManyFleets(spark, {**dict(enumerate(drawn)), **reported.events})

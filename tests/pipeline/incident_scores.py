@@ -3,7 +3,7 @@
     tables, true = fleets(spark, folder, seeds=range(100))
     print(Scores(tables.rows(GOLD_INCIDENTS), true).table())
 
-    python -m tests.pipeline.incident_scores 100       the rules alone, without Spark
+    python -m tests.pipeline.incident_scores 100       the rules alone, in the true history, without Spark
 
 All seeds go through one set of tables: each is a cluster of its own, whose sidecars have names of their own.
 
@@ -17,13 +17,13 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline import bronze, tables
-from pipeline.event_v1 import PARTITION, WINDOW
+from pipeline.event_v1 import WINDOW
 from pipeline.gold.incident_rules import (
     APART_US,
     REPLICAS_BEHIND,
@@ -34,10 +34,11 @@ from pipeline.gold.incident_rules import (
     incidents_of,
 )
 from pipeline.sources import FilesSource
-from tests.pipeline.oracle import Oracle
 from tests.pipeline.simulate import plan_for, simulate
+from tests.pipeline.simulate.account import absences_of
 from tests.pipeline.simulate.account import incidents_of as incidents_of_history
 from tests.pipeline.simulate.cluster import timeline_of
+from tests.pipeline.simulate.timeline import NO_LEADER
 from tests.pipeline.whole_pipeline import Tables
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.pipeline.simulate.plan import Plan
+    from tests.pipeline.simulate.timeline import PartitionChange, Timeline
     from tests.pipeline.whole_pipeline import Row
 
 #: How far an incident's seen times may be from the true ones: a refresh interval of five minutes.
 WITHIN_S: Final = 300
 _HARDLY_S: Final = 60
 _MINUTE_US: Final = 60_000_000
+_SPAN: Final = ("started_at", "observed_at")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS: Final = ("broker_down", "replicas_behind", "leader_flapping", "produces_failing")
 
@@ -205,83 +208,77 @@ def _us(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
-def found_by_loops(plan: Plan) -> tuple[list[Row], list[Seen]]:
-    """Returns the incidents that the rules find in a fleet's facts, and the true ones, without Spark.
+def found_in_truth(plan: Plan) -> tuple[list[Row], list[Seen]]:
+    """Returns the incidents that the rules find in a fleet's true history, and the true ones, without Spark.
 
-    The facts are those of the oracle (oracle.py), which makes the tables by loops. All clocks are right.
+    Failed records are those that its sidecars report: the history has none. All clocks are right.
     """
     plan = replace(plan, broken=0.0, duplicates=0.0, clock_skew_s=0.0)
-    events = [json.loads(line) for line in simulate(plan)]
-    for event in events:
-        for name in ("observed_at", "started_at"):
-            if name in event:
-                event[name] = datetime.fromisoformat(event[name])
-    oracle = Oracle(events, ())
-    cluster_id = timeline_of(plan).cluster_id
-    replicas = Counter(
-        broker for _, _, brokers in _assigned(events, oracle.current_leader) for broker in brokers
-    )
-    now = max(event["observed_at"] for event in events)
+    timeline = timeline_of(plan)
     rows: list[Row] = [
-        {"cluster_id": cluster_id, **incident._asdict(), "began_by": _at(incident.began_us)}
+        {"cluster_id": timeline.cluster_id, **incident._asdict(), "began_by": _at(incident.began_us)}
         | {"over_by": None if incident.over_us is None else _at(incident.over_us)}
         for incident, _ in incidents_of(
-            _absences(oracle.urp()), _moves(oracle.leader_history), _failures(events), replicas, _us(now)
+            _absences(timeline, plan.end_us),
+            _moves(timeline),
+            _failures(json.loads(line) for line in simulate(plan)),
+            _replicas(timeline),
+            plan.end_us,
         )
     ]
     return rows, _account(plan)
 
 
-def _assigned(events: Iterable[Row], current: Iterable[Row]) -> set[tuple[str, int, tuple[int, ...]]]:
-    there = {(row["topic_key"], row["partition"]) for row in current}
-    seen = [event for event in events if event["type"] == PARTITION]
-    assigned = {(e["topic_id"], e["partition"], tuple(sorted(e["replicas"]))) for e in seen}
-    return {one for one in assigned if one[:2] in there}
+def _place(timeline: Timeline, number: int) -> tuple[str, str, int]:
+    slot = timeline.slots[number]
+    life = timeline.lives[slot.life]
+    return life.name, life.topic_id, slot.partition
 
 
-def _absences(shortages: Iterable[Row]) -> Iterator[Absence]:
-    for row in shortages:
-        for state in row["missing"]:
-            until = state["until"] or row["end_by"]
-            for broker in state["brokers"]:
-                yield Absence(
-                    row["topic"],
-                    row["topic_key"],
-                    row["partition"],
-                    broker,
-                    _us(state["since"]),
-                    None if until is None else _us(until),
-                )
+def _replicas(timeline: Timeline) -> Counter[int]:
+    ended = {change.life for change in timeline.topic_changes if change.partitions is None}
+    there = {change.slot for change in timeline.partition_changes} - {
+        number for number, slot in enumerate(timeline.slots) if slot.life in ended
+    }
+    return Counter(broker for number in there for broker in timeline.slots[number].replicas)
 
 
-def _moves(history: Iterable[Row]) -> Iterator[Move]:
-    before: dict[tuple[str, int], int | None] = {}
-    for row in sorted(history, key=lambda row: row["leader_epoch"]):
-        place = (row["topic_key"], row["partition"])
-        leader = None if row["leader"] < 0 else row["leader"]
-        if row["is_leader_change"]:
-            until = None if row["valid_to"] is None else _us(row["valid_to"])
-            yield Move(row["topic"], *place, leader, before[place], _us(row["valid_from"]), until)
-        before[place] = leader
+def _absences(timeline: Timeline, end_us: int) -> Iterator[Absence]:
+    for slot, broker, _, (from_us, to_us) in absences_of(timeline, end_us):
+        yield Absence(*_place(timeline, slot), broker, from_us, to_us if to_us < end_us else None)
+
+
+def _moves(timeline: Timeline) -> Iterator[Move]:
+    by_slot: dict[int, list[PartitionChange]] = defaultdict(list)
+    for change in timeline.partition_changes:
+        epochs = by_slot[change.slot]
+        if not epochs or epochs[-1].state.epoch != change.state.epoch:
+            epochs.append(change)
+    for slot, epochs in by_slot.items():
+        leaders = [None if epoch.state.leader == NO_LEADER else epoch.state.leader for epoch in epochs]
+        until = [*(epoch.at_us for epoch in epochs[2:]), None]
+        for before, leader, epoch, until_us in zip(leaders, leaders[1:], epochs[1:], until, strict=False):
+            if leader != before:
+                yield Move(*_place(timeline, slot), leader, before, epoch.at_us, until_us)
 
 
 def _failures(events: Iterable[Row]) -> Iterator[Failure]:
     windows = [event for event in events if event["type"] == WINDOW]
+    spans = [tuple(_us(datetime.fromisoformat(w[name])) for name in _SPAN) for w in windows]
     acknowledged: Counter[tuple[str, int]] = Counter()
-    for window in windows:
-        acknowledged[window["topic"], _us(window["observed_at"]) // _MINUTE_US] += window["records"]
-    for window in windows:
-        topic, minute = window["topic"], _us(window["observed_at"]) // _MINUTE_US
+    for window, (_, to_us) in zip(windows, spans, strict=True):
+        acknowledged[window["topic"], to_us // _MINUTE_US] += window["records"]
+    for window, (from_us, to_us) in zip(windows, spans, strict=True):
+        topic, minute = window["topic"], to_us // _MINUTE_US
         broker = -1 if window["broker"] is None else window["broker"]
-        span = (_us(window["started_at"]), _us(window["observed_at"]))
         for error, records in window["errors"].items():
             where = (topic, minute, acknowledged[topic, minute], window["partition"], broker)
-            yield Failure(*where, window["service"], error, records, *span)
+            yield Failure(*where, window["service"], error, records, from_us, to_us)
 
 
 def main(seeds: int) -> None:
     """Prints the table of so many seeds, and each incident that was found wrongly or missed."""
-    found, true = zip(*(found_by_loops(plan_of(seed)) for seed in range(1, seeds + 1)), strict=True)
+    found, true = zip(*(found_in_truth(plan_of(seed)) for seed in range(1, seeds + 1)), strict=True)
     scores = Scores([row for rows in found for row in rows], [one for ones in true for one in ones])
     print(scores.table())
     for name, which in (("wrong", scores.wrong), ("missed", scores.missed)):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pipeline.bronze import REJECTS_SCHEMA
 from pipeline.gold.data_quality import rejects
 from pipeline.tables import BRONZE_REJECTS, GOLD_DATA_QUALITY
-from tests.pipeline.fleets import Boot, at
-from tests.pipeline.stories import LATEST_S, Stories
+from tests.pipeline.fleets import CLUSTER, Boot, at
+from tests.pipeline.stories import LATEST_S, Stories, assert_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,14 @@ def lines_that_are_not_there_are_missing_whatever_the_reason() -> Story:
         boot.emits(seq, "connection", seq=seq, broker=1, state="ready")
     boot.emits(200, "heartbeat", seq=131, dropped=7, metadata_max_age_ms=1, version="1.2")
     rows = yield boot.events * 2
-    assert _said(rows, "received", "missing", "dropped_reported", "version") == {("a", 1): (6, 125, 7, "1.2")}
+    lines = (6, 125, 7, True)
+    assert_table(
+        rows(GOLD_DATA_QUALITY),
+        "cluster_id sidecar_id boot_id service version first_event last_event"
+        " received missing dropped_reported is_silent clock_offset_ms is_clock_suspect is_left_out"
+        " clock_shift_ms clock_shift_error_ms epoch_conflicts",
+        (CLUSTER, "a", 1, "shop", "1.2", at(1), at(200), *lines, None, False, False, None, None, 0),
+    )
 
 
 @story
@@ -67,7 +74,7 @@ def a_boot_that_was_pointed_at_another_cluster_is_on_that_one() -> Story:
 
 @story
 def a_sidecar_is_silent_if_its_last_boot_was_not_heard_of_for_three_minutes() -> Story:
-    stopped, restarted, again, alive = Boot("a"), Boot("b", boot_id=1), Boot("b", boot_id=2), Boot("c")
+    stopped, restarted, again, alive = Boot("a"), Boot("b", boot_id=2), Boot("b", boot_id=1), Boot("c")
     stopped.beats(LATEST_S - 181)
     restarted.beats(LATEST_S - 500)
     again.beats(LATEST_S - 180)
@@ -257,7 +264,9 @@ def test_a_rejected_line_counts_once_by_reason_and_the_least_is_the_example(spar
         REJECTS_SCHEMA,
     )
     found = rejects({BRONZE_REJECTS: bronze}.__getitem__).toArrow().to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == [
+    assert_table(
+        found,
+        "reason lines first_received last_received example",
         ("not_json", 2, times[0], times[2], "{a"),
         ("too_old", 1, times[3], times[3], "{}"),
-    ]
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.tables import GOLD_URP
-from tests.pipeline.fleets import Boot, at
-from tests.pipeline.stories import Stories
+from tests.pipeline.fleets import CLUSTER, ID, TOPIC, Boot, at
+from tests.pipeline.stories import Stories, assert_table
 
 if TYPE_CHECKING:
     from tests.pipeline.stories import Outcome, Rows, Story, Tale
@@ -33,8 +33,17 @@ def a_shortage_lies_between_what_was_seen_around_it() -> Story:
     b.sees(45, isr=[1])
     a.sees(60.0015)
     rows = yield a.events + b.events
-    assert _found(rows, *_BOUNDS) == [(at(0), at(30), at(45), at(60.0015))]
-    assert _found(rows, *_DURATIONS, "min_isr", "replicas") == [(15_000, 60_001, 1, 3)]
+    missing = [
+        {"since": at(30), "until": at(45), "brokers": [3]},
+        {"since": at(45), "until": at(60.0015), "brokers": [2, 3]},
+    ]
+    bounds = (at(0), at(30), at(45), at(60.0015))
+    assert_table(
+        rows(GOLD_URP),
+        "cluster_id topic topic_key partition start_after start_by end_after end_by min_isr replicas missing"
+        " is_leaderless min_duration_ms max_duration_ms",
+        (CLUSTER, TOPIC, ID, 0, *bounds, 1, 3, missing, False, 15_000, 60_001),
+    )
 
 
 @story
@@ -57,12 +66,13 @@ def a_topic_that_is_gone_is_short_of_replicas_no_longer() -> Story:
 
 @story
 def within_an_epoch_states_are_ordered_by_time_and_epochs_come_first() -> Story:
-    a, b = Boot("a"), Boot("b", clock_s=-1_000)
+    a, b = Boot("a"), Boot("b", clock_s=-3_000)
     a.sees(0, epoch=1)
     a.sees(30, epoch=1, isr=[1, 2])
     b.sees(40, epoch=2)  # reported as if it had been before all of that
     rows = yield a.events + b.events
     assert _found(rows, *_BOUNDS, *_DURATIONS) == [(at(0), at(30), at(30), at(30), 0, None)]
+    assert _found(rows, "missing") == [([{"since": at(30), "until": at(30), "brokers": [3]}],)]
 
 
 @story

@@ -24,9 +24,8 @@ from pipeline.gold import GOLD
 from pipeline.silver import SILVER
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import PARQUET, BatchId
-from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_DATA_QUALITY
+from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS
 from tests.pipeline.fleets import bronze, mangled, numbered
-from tests.pipeline.oracle import Oracle
 from tests.pipeline.simulate import plan_for, write
 
 if TYPE_CHECKING:
@@ -138,9 +137,6 @@ class ManyFleets:
             for batch, part in zip(batches, mangled(fleet, n), strict=True):
                 batch += numbered(part, self.mangled_from + n)
         self.tables.merge(batches)
-        self.oracle: Final = Oracle(
-            [*reported, *batches[0], *batches[1]], self.tables.rows(GOLD_DATA_QUALITY)
-        )
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:

@@ -336,10 +336,8 @@ def of_gold_tables(tree: Tree) -> Iterator[str]:
     gold = {name: table for name, table in constants.items() if name.startswith("GOLD_")}
     made = _keys(tree.text("pipeline/gold/__init__.py"), "GOLD")
     samples = _keys(tree.text("tests/pipeline/gold_samples.py"), "SCHEMAS")
-    oracles = tree.text("tests/pipeline/test_oracle.py")
-    judged = {*_keys(oracles, "_GOLD"), *_keys(oracles, "WITHOUT_ORACLE")}
     page = tree.text("docs/pipeline-tables.md")
-    tests = [p for p in tree.paths("tests/pipeline") if "/test_" in p and not p.endswith("/test_oracle.py")]
+    tests = [p for p in tree.paths("tests/pipeline") if "/test_" in p]
     tested = set().union(*(_words(tree.text(path)) for path in tests))
     for node in ast.parse(tree.text("pipeline/gold/__init__.py")).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pipeline.gold."):
@@ -357,8 +355,6 @@ def of_gold_tables(tree: Tree) -> Iterator[str]:
             yield f"docs/pipeline-tables.md lacks the section of `{table}`"
         elif name not in samples and f"\n## `{table}`\n" in page:
             yield f"tests/pipeline/gold_samples.py lacks the columns of tables.{name} in SCHEMAS"
-        if name not in judged:
-            yield f"tests/pipeline/test_oracle.py lacks the oracle of tables.{name} in _GOLD"
         if name not in tested and table not in tested:
             yield f"tests/pipeline/ lacks a test of {name}"
 

@@ -334,14 +334,6 @@ _GOLD: Final = Change(
             "tests/pipeline/gold_samples.py lacks the columns of tables.GOLD_NEW in SCHEMAS",
         ),
         Step(
-            "tests/pipeline/test_oracle.py",
-            _replaced(
-                "    tables.GOLD_DATA_QUALITY: ",
-                "    tables.GOLD_NEW: Oracle.new,\n    tables.GOLD_DATA_QUALITY: ",
-            ),
-            "tests/pipeline/test_oracle.py lacks the oracle of tables.GOLD_NEW in _GOLD",
-        ),
-        Step(
             "tests/pipeline/test_new.py",
             _added("assert rows(tables.GOLD_NEW)\n"),
             "tests/pipeline/ lacks a test of GOLD_NEW",

@@ -76,7 +76,7 @@ def _apart(spans: Iterable[Span]) -> Iterator[tuple[Span, ...]]:
         yield tuple(group)
 
 
-def _absences(timeline: Timeline, end_us: int) -> Iterator[tuple[int, int, str, Span]]:
+def absences_of(timeline: Timeline, end_us: int) -> Iterator[tuple[int, int, str, Span]]:
     """Yields slot, broker, cause and span of each time in which a replica was not in sync."""
     ends = {change.life: change.at_us for change in timeline.topic_changes if change.partitions is None}
     since: dict[tuple[int, int], tuple[int, str]] = {}
@@ -97,7 +97,7 @@ def _down(timeline: Timeline, end_us: int) -> Iterator[Incident]:
     for failure in timeline.failures:
         by_broker[failure.broker].append((failure.down_us, min(failure.back_us, end_us)))
     absent: dict[int, list[Span]] = defaultdict(list)
-    for _, broker, cause, span in _absences(timeline, end_us):
+    for _, broker, cause, span in absences_of(timeline, end_us):
         if cause == f"broker {broker} failed":
             absent[broker].append(span)
     for broker, outages in by_broker.items():
@@ -111,7 +111,7 @@ def _down(timeline: Timeline, end_us: int) -> Iterator[Incident]:
 
 def _behind(timeline: Timeline, end_us: int) -> Iterator[Incident]:
     by_slot: dict[int, list[Span]] = defaultdict(list)
-    for slot, broker, cause, span in _absences(timeline, end_us):
+    for slot, broker, cause, span in absences_of(timeline, end_us):
         if cause == f"broker {broker} {BEHIND}":
             by_slot[slot].append(span)
     for slot, spans in by_slot.items():
