@@ -125,7 +125,7 @@ def fitted(settings: Settings, limit: int | None) -> Fitted:
         return Fitted(settings)
     given = settings.model_fields_set
     needed = bytes_needed(settings)
-    free = limit - OWN_BYTES - _extra_bytes(settings)
+    free = float(limit - OWN_BYTES - _extra_bytes(settings))
     scaled = 0.0
     for is_given, its, default in (
         (
