@@ -116,7 +116,8 @@ def test_streams_beside_large_bodies_do_not_exceed_the_limit(
             ThreadPoolExecutor(2 * _STREAM_CALLERS) as callers,
         ):
             wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
-            for hold in (None, cluster.hold_next(ApiKey.PRODUCE, times=100_000), None):
+            for hangs in (False, True, False):
+                hold = cluster.hold_next(ApiKey.PRODUCE, times=100_000) if hangs else None
                 streams = [callers.submit(stream, sidecar.api_url, form) for _ in range(_STREAM_CALLERS)]
                 bodies = [
                     callers.submit(call, sidecar.api_url, "large", timeout_ms="5000", max_block_ms="4000")
