@@ -54,10 +54,9 @@ _INTERNAL: Final = (
     "watch_history_bytes",
 )
 
-#: The size of mapped blocks below a limit: each piece of a body that a socket gives is mapped, at the price
-#: of its page faults. In the heap they leave holes: 70 MiB after a megabyte from each of 70 callers.
+#: The size of mapped blocks below ENOUGH_BYTES: each piece of a body that a socket gives is mapped, at the
+#: price of its page faults. In the heap they leave holes: 70 MiB after a megabyte from each of 70 callers.
 _MAPPED_BYTES: Final = 64 * 1024
-_MAPPED_BELOW_BYTES: Final = 256 * _MIB
 
 #: The receive buffer of a connection below ENOUGH_BYTES: a read takes all that the kernel has. With cgroup v2
 #: the limit counts the kernel's buffers, too.
@@ -160,7 +159,6 @@ def fitted(settings: Settings, limit: int | None) -> Fitted:
     reported = f"sized for the memory limit of {limit // _MIB} MiB: {shown}"
     if limit < ENOUGH_BYTES:
         internal["receive_buffer_bytes"] = RECEIVE_BUFFER_BYTES
-    if limit < _MAPPED_BELOW_BYTES:
         internal["mapped_block_bytes"] = _MAPPED_BYTES
     update: dict[str, object] = {"internal": replace(limits, **internal)}
     if factor == 1.0:

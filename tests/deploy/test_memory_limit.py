@@ -28,7 +28,7 @@ _SHAPES: Final = {
     "one small": (1, 100),
     "one record": (1, 1_000_000),
     "large": (1_000, 1_000),
-    "small": (13_000, 60),
+    "small": (11_000, 70),
 }
 #: Streams of a megabyte, in each form: the path, and a record.
 _STREAMS: Final[dict[str, tuple[str, dict[str, object]]]] = {

@@ -13,6 +13,7 @@ Batch reports have an `id` and no `error_code`. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from client_core import ProducerRecord, RecordMetadata, RecordTooLargeError
@@ -135,6 +136,10 @@ class Reports:
 
 
 def _sized(kind: str | None, data: bytes | None) -> Report | None:
-    if kind is None:
-        return None
-    return {"type": kind, "size": _SIZE_OF_NULL if data is None else len(data)}
+    return None if kind is None else _type_and_size(kind, _SIZE_OF_NULL if data is None else len(data))
+
+
+@lru_cache(maxsize=1_024)
+def _type_and_size(kind: str, size: int) -> Report:
+    """Returns a shared object: thousands of waiting records have the same."""
+    return {"type": kind, "size": size}

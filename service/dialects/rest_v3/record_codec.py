@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
+from sys import intern
 from typing import Final, NamedTuple
 
 from msgspec import Raw
@@ -154,6 +155,7 @@ def _type(said: Mapping[str, Raw], name: str) -> str | None:
             raise BodyError(415, f"{name}.type", f"{kind} needs a schema; {_NO_REGISTRY}")
         if kind not in _DECODERS:
             raise BodyError(400, f"{name}.type", "must be BINARY, JSON or STRING")
+        kind = intern(kind)  # each waiting record has it
     for member in _SCHEMA:
         found = said.get(member)
         if found is not None and not is_null(found):
