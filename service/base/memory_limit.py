@@ -27,7 +27,7 @@ _MIB: Final = 1024 * 1024
 OWN_BYTES: Final = 72 * _MIB
 TIMES: Final = 1.9
 #: What a stream holds that is not counted as waiting: a read in its connection, another one that it submits,
-#: and a part of that as lines and as records. Measured with RECEIVE_BUFFER_BYTES: 340 KiB.
+#: and a part of that as lines and as records. Measured with _RECEIVE_BUFFER_BYTES: 340 KiB.
 STREAM_BYTES: Final = 360 * 1024
 #: The most that a spool and an event log add (docs/operations.md, "Memory").
 SPOOL_BYTES: Final = 48 * _MIB
@@ -60,7 +60,7 @@ _MAPPED_BYTES: Final = 64 * 1024
 
 #: The receive buffer of a connection below ENOUGH_BYTES: a read takes all that the kernel has. With cgroup v2
 #: the limit counts the kernel's buffers, too.
-RECEIVE_BUFFER_BYTES: Final = 64 * 1024
+_RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 
 #: cgroup v1 writes "no limit" as a number near 2^63; v2 writes "max".
 _NO_LIMIT: Final = 2**60
@@ -158,7 +158,7 @@ def fitted(settings: Settings, limit: int | None) -> Fitted:
     shown = " ".join(f"{name}={size}" for name, size in (sizes | internal).items())
     reported = f"sized for the memory limit of {limit // _MIB} MiB: {shown}"
     if limit < ENOUGH_BYTES:
-        internal["receive_buffer_bytes"] = RECEIVE_BUFFER_BYTES
+        internal["receive_buffer_bytes"] = _RECEIVE_BUFFER_BYTES
         internal["mapped_block_bytes"] = _MAPPED_BYTES
     update: dict[str, object] = {"internal": replace(limits, **internal)}
     if factor == 1.0:

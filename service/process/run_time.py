@@ -161,7 +161,8 @@ class RunTime:
         stop, drain = threading.Event(), self._sidecar.drain
         taken = self._profiler.start(for_s, stop, lambda: drain.announced)
         if taken is None:
-            raise ProblemError(Problem(429, "another profile is being taken", retriable=True))
+            detail = "another profile is being taken; ask again when it has ended"
+            raise ProblemError(Problem(429, detail, retriable=True))
         gone = asyncio.create_task(until_gone(receive))
         gone.add_done_callback(lambda _: stop.set())
         try:

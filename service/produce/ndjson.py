@@ -261,12 +261,13 @@ class _Conversation:
     async def _take(self, body: bytes) -> None:
         """Submits the lines of a read, slice by slice: a stream that waits must not hold all of it twice."""
         for start in range(0, len(body), _BYTES_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)  # a read may bring thousands of lines: lets other tasks run
             lines = self._lines.feed(body[start : start + _BYTES_AT_ONCE])
             problem = await self._count_what_is_held()
             await self._put(lines)
             if problem is not None:
                 await self._stream.put([problem], 0)
-            await asyncio.sleep(0)  # a read may bring thousands of lines: lets other tasks run
 
     async def _put(self, lines: Sequence[bytes | None]) -> None:
         start = 0

@@ -230,6 +230,21 @@ class Full(socket.socket):
 
 
 @on_each_loop
+async def test_a_connection_has_the_receive_buffer_that_its_listener_was_given() -> None:
+    async with Served(echo) as served:
+        served.listener.close()
+        listening = socket.create_server(("127.0.0.1", 0))
+        served.listener = Listener(listening, "tcp", receive_buffer_bytes=16_384)
+        served.address = listening.getsockname()
+        served.open()
+        await served.call()
+        await until(lambda: bool(served.protocols))
+        accepted = served.protocols[0].transport.get_extra_info("socket")
+        # Linux doubles it, for its own bookkeeping.
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (16_384, 32_768)
+
+
+@on_each_loop
 async def test_a_listener_without_a_file_for_a_connection_says_so_once_and_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -241,7 +241,7 @@ def test_one_profile_is_taken_at_a_time(web: HttpApp, root: logging.Logger) -> N
     first, meanwhile, later = run(scenario())
     assert [first.status_code, meanwhile.status_code, later.status_code] == [200, 429, 200]
     assert meanwhile.headers["retry-after"]
-    assert meanwhile.json()["detail"] == "another profile is being taken"
+    assert meanwhile.json()["detail"] == "another profile is being taken; ask again when it has ended"
 
 
 def test_a_profile_ends_when_its_caller_leaves(web: HttpApp, root: logging.Logger) -> None:
