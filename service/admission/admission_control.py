@@ -288,6 +288,14 @@ class Permit:
         self._admission.grow(part, body_bytes)
         return part
 
+    def beside(self) -> Permit:
+        """Returns a permit of the same caller, for `count`. It ends with `release_bytes`."""
+        return Permit(self._admission, self.share)
+
+    def count(self, held_bytes: int) -> None:
+        """Makes it hold so many bytes, without a check: they are there already, and others wait for them."""
+        self._admission.add(self, held_bytes - self.bytes)
+
     def hand_on(self) -> None:
         """Marks the bytes as held by the client. They count until `release_bytes`, even after the request."""
         self._handed_on = True

@@ -57,6 +57,9 @@ COMPLETE: Final = "complete"
 #: The interval of attempts to get a permit: admission control does not report released ones.
 _LOOK_AGAIN_S: Final = 0.02
 
+#: The memory of an outcome that its caller has not read yet.
+OUTCOME_BYTES: Final = 160
+
 #: Outcomes reported at once, a chunk more or less: about 2 ms of encoding.
 _REPORTED_AT_ONCE: Final = 1_000
 
@@ -146,6 +149,7 @@ class _Chunk:
     body_bytes: int
     since_s: float
     outcomes: Sequence[RecordOutcome] | None = None
+    are_counted: bool = False
 
 
 class RecordStream:
@@ -161,6 +165,9 @@ class RecordStream:
         self._caller = caller
         self._times = times
         self._permit = permit
+        #: Of the outcomes that were acknowledged and not reported yet, and how many these are.
+        self._unread_permit = permit.beside()
+        self._unread = 0
         self._chunks: deque[_Chunk] = deque()
         self._progress = asyncio.Event()
         self._outcome = asyncio.Event()
@@ -188,6 +195,7 @@ class RecordStream:
         self._streams.open_by[self._caller.name] -= 1
         if not self._streams.open_by[self._caller.name]:
             del self._streams.open_by[self._caller.name]
+        self._unread_permit.release_bytes()
         self._permit.release()
 
     # -- accepting -------------------------------------------------------------------------------------------
@@ -203,7 +211,7 @@ class RecordStream:
         records = [item for item in items if not isinstance(item, Problem)]
         permit: Permit | Problem | None = None
         if records:
-            counted = max(body_bytes, bytes_of_records(len(records)))
+            counted = max(body_bytes, self._bytes_of_more(len(records)))
             permit = await self._wait_for_permit(lambda: self._permit.part(counted), since_ms)
         if self.ended is not None:  # then there is no permit
             raise StreamEndedError(self.ended)
@@ -216,6 +224,10 @@ class RecordStream:
             self._submit(chunk, records, permit, since_ms)
         else:
             self._fail(chunk, permit)
+
+    def _bytes_of_more(self, records: int) -> int:
+        """Returns what so many records count as beside those that are open: a stream is one request."""
+        return bytes_of_records(self._open_records + records) - bytes_of_records(self._open_records)
 
     async def hold(self, body_bytes: int) -> Problem | None:
         """Counts the bytes of an incomplete item, instead of the number of the last call.
@@ -260,8 +272,15 @@ class RecordStream:
         while self._chunks and self._chunks[0].outcomes is not None and len(outcomes) < _REPORTED_AT_ONCE:
             chunk = self._chunks.popleft()
             outcomes.extend(enumerate(chunk.outcomes or (), chunk.first))
+            if chunk.are_counted:
+                self._count_unread(-len(chunk.outcomes or ()))
         self._open_records -= len(outcomes)
         return outcomes
+
+    def _count_unread(self, more: int) -> None:
+        """Counts acknowledged records as waiting, until the caller reads their outcomes."""
+        self._unread += more
+        self._unread_permit.count(OUTCOME_BYTES * self._unread)
 
     # -- permits ---------------------------------------------------------------------------------------------
 
@@ -326,6 +345,8 @@ class RecordStream:
         if len(outcomes) < len(chunk.items):
             of_records = iter(outcomes)
             outcomes = [item if isinstance(item, Problem) else next(of_records) for item in chunk.items]
+        chunk.are_counted = True
+        self._count_unread(len(outcomes))
         self._end(chunk, outcomes)
 
     def _fail(self, chunk: _Chunk, problem: Problem | None) -> None:

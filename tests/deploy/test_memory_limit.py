@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -132,6 +134,41 @@ def test_streams_beside_large_bodies_do_not_exceed_the_limit(
                 assert sidecar.is_running, sidecar.log()
                 assert 200 in streamed
                 assert set(streamed) <= {200, 429}
+
+
+def test_streams_whose_callers_read_nothing_do_not_exceed_the_limit(
+    limited: LimitedCgroup, tmp_path: Path
+) -> None:
+    """The outcomes of small records take more memory than the records did."""
+    lines = b'{"value":"a"}\n' * 2_000
+    head = (
+        b"POST /v1/topics/orders/records HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+
+    def send(port: int) -> None:
+        """Until nothing more is taken, or the connection is cut."""
+        with socket.socket() as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            caller.settimeout(patient(2))
+            caller.connect(("127.0.0.1", port))
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                caller.sendall(head)
+                while True:
+                    caller.sendall(b"%x\r\n%b\r\n" % (len(lines), lines))
+
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        with Sidecar(
+            tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=limited.program
+        ) as sidecar:
+            wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
+            with ThreadPoolExecutor(_STREAM_CALLERS) as callers:
+                list(callers.map(send, [sidecar.api_port] * _STREAM_CALLERS))
+            assert sidecar.is_running, sidecar.log()
+            wait_until(
+                lambda: call(sidecar.api_url, "one small") == 200, what="a produce that is acknowledged"
+            )
 
 
 def test_a_tenth_of_a_processor_is_enough_to_start_and_for_the_probes_under_load(tmp_path: Path) -> None:

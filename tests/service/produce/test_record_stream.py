@@ -18,10 +18,12 @@ from client_core import (
     Written,
 )
 from client_core.errors import error_for
+from service.admission.admission_control import RECORD_BYTES
 from service.admission.caller import ANYONE, Caller, TopicRules
 from service.produce.producing import Times
 from service.produce.record_stream import (
     COMPLETE,
+    OUTCOME_BYTES,
     SHUTDOWN,
     RecordStream,
     StreamEndedError,
@@ -228,6 +230,42 @@ async def test_acknowledged_records_that_were_not_read_count_as_open() -> None:
             await anext(stream)
             await putting
     assert len(web.producer.submitted) == 2
+
+
+async def test_outcomes_that_were_not_read_count_in_admission_control() -> None:
+    web = app()
+    admission = web.app.sidecar.admission
+    with open_stream(web) as stream:
+        for _ in range(3):
+            await stream.put([record(n) for n in range(100)], 1)
+        assert admission.bytes == 300 * OUTCOME_BYTES
+        await anext(stream)
+        assert admission.bytes == 0
+        await stream.put([record(0)], 1)
+        assert admission.bytes == OUTCOME_BYTES
+    assert (admission.bytes, admission.requests) == (0, 0)
+
+
+async def test_all_open_records_of_a_stream_count_however_few_are_put_at_once() -> None:
+    web = app()
+    web.producer.holds_records = True
+    with open_stream(web) as stream:
+        for _ in range(3):
+            await stream.put([record(n) for n in range(100)], 1)
+        assert web.app.sidecar.admission.bytes == 1 + 200 * RECORD_BYTES
+
+
+async def test_unread_outcomes_of_a_stream_make_another_wait_until_its_caller_has_left() -> None:
+    web = app(max_waiting_bytes=10 * OUTCOME_BYTES)
+    with open_stream(web) as other:
+        with open_stream(web) as stream:
+            await stream.put([record(n) for n in range(20)], 1)
+            async with task_of(other.put([record(0)], 1)) as putting:
+                await asyncio.sleep(0)
+                assert not putting.done()
+        await other.put([record(1)], 1)
+        other.finish()
+        assert statuses(await all_outcomes(other))[-1] == 0
 
 
 async def test_an_item_larger_than_the_limit_fits_alone() -> None:
