@@ -23,7 +23,8 @@ class Fault:
     `own_sidecar` has the fault harm a sidecar of its own, `spool` has one more caller, who is content with a
     202. `short` are those that `make test` plays. `kills_brokers` and `kills_sidecar` are evidence for the
     rules by which a record may be there twice (duplicates.py). `judges_gap` compares the longest time without
-    success with Java's; a quota is no fault to compare by, since it counts bytes, and Java sends fewer.
+    success with Java's; a quota is no fault to compare by, since it lets one request with one batch of a
+    partition pass in a second, and Java has fewer callers, who fill fewer batches.
     """
 
     name: str
