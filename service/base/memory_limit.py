@@ -3,18 +3,21 @@
 The defaults of the settings fit into ENOUGH_BYTES. A smaller limit scales them down, all by one factor:
 
     factor = (limit - OWN_BYTES - spool - event log)
-             / (TIMES * (buffer.memory + max_waiting_bytes) + STREAM_BYTES * max_streams)
+             / (TIMES * (buffer.memory + max_waiting_bytes) + STREAM_BYTES * max_streams
+                + CONNECTION_BYTES * MORE_CONNECTIONS)
 
-OWN_BYTES is what a sidecar takes at rest and for the answers of brokers. The client copies a record into a
-batch, and its caller waits with the parsed one: so a waiting byte takes TIMES bytes. A setting that is given
-stays as it is, and is subtracted before. Below LEAST_BYTES the values are those for LEAST_BYTES, and the log
-warns: the kernel may kill the process.
+OWN_BYTES is what a sidecar takes at rest, for the answers of brokers and for OWN_CONNECTIONS. The client
+copies a record into a batch, and its caller waits with the parsed one: so a waiting byte takes TIMES bytes. A
+setting that is given stays as it is, and is subtracted before. Below LEAST_BYTES the values are those for
+LEAST_BYTES, and the log warns: the kernel may kill the process. Above ENOUGH_BYTES the rest is for
+connections, until all of max_connections fit.
 
 Source: cgroups(7), the kernel's cgroup-v1/memory and cgroup-v2. Pure, except `memory_limit`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,8 +26,16 @@ from service.base.settings import InternalLimits, Settings
 
 _MIB: Final = 1024 * 1024
 
-#: Measured: 66 MiB at rest, of which the kernel can drop 18 (files); then brokers' answers and heap.
-OWN_BYTES: Final = 72 * _MIB
+#: Measured: 66 MiB at rest, of which the kernel can drop 18 (files); then brokers' answers and heap, and
+#: OWN_CONNECTIONS.
+OWN_BYTES: Final = 75 * _MIB
+OWN_CONNECTIONS: Final = 100
+#: Those for which there is also room in ENOUGH_BYTES.
+MORE_CONNECTIONS: Final = 900
+#: Measured: 9 KiB while it is idle, 22 while its request waits to be delivered, with a head of 100 bytes.
+CONNECTION_BYTES: Final = 24 * 1024
+#: The part of the connections whose requests may wait, so that look-ups still get one.
+_WAITING_PART: Final = 0.75
 TIMES: Final = 1.9
 #: What a stream holds that is not counted as waiting: a read in its connection, another one that it submits,
 #: and a part of that as lines and as records. Measured with _RECEIVE_BUFFER_BYTES: 340 KiB.
@@ -41,13 +52,21 @@ BUFFER_MEMORY: Final = "buffer.memory"
 _BUFFER_BYTES: Final = 32 * _MIB
 _WAITING_BYTES: Final = Settings.model_fields["max_waiting_bytes"].default
 _STREAMS: Final = Settings.model_fields["max_streams"].default
-_SCALED_BYTES: Final = TIMES * (_BUFFER_BYTES + _WAITING_BYTES) + STREAM_BYTES * _STREAMS
+_MORE_CONNECTIONS_BYTES: Final = CONNECTION_BYTES * MORE_CONNECTIONS
+_SCALED_BYTES: Final = (
+    TIMES * (_BUFFER_BYTES + _WAITING_BYTES) + STREAM_BYTES * _STREAMS + _MORE_CONNECTIONS_BYTES
+)
 _LEAST_FACTOR: Final = (LEAST_BYTES - OWN_BYTES) / _SCALED_BYTES
+_LEAST_OWN_BYTES: Final = OWN_BYTES + int(_MORE_CONNECTIONS_BYTES * _LEAST_FACTOR)
 
 #: Settings and internal limits that are scaled besides buffer.memory.
-_OWN: Final = ("max_waiting_bytes", "max_streams", "max_body_bytes", "idempotency_max_bytes")
+_OWN: Final = ("max_waiting_bytes", "max_streams", "max_watchers", "max_body_bytes", "idempotency_max_bytes")
+_DEFAULTS: Final[Mapping[str, int]] = {BUFFER_MEMORY: _BUFFER_BYTES} | {
+    name: Settings.model_fields[name].default for name in (*_OWN, "max_waiting_requests")
+}
 _INTERNAL: Final = (
     "body_threads",
+    "large_heads_bytes",
     "max_records_per_request",
     "max_unsent_bytes",
     "stream_open_bytes",
@@ -125,7 +144,7 @@ def fitted(settings: Settings, limit: int | None) -> Fitted:
     given = settings.model_fields_set
     needed = bytes_needed(settings)
     free = float(limit - OWN_BYTES - _extra_bytes(settings))
-    scaled = 0.0
+    scaled = float(_MORE_CONNECTIONS_BYTES)
     for is_given, its, default in (
         (
             BUFFER_MEMORY in settings.kafka,
@@ -137,18 +156,23 @@ def fitted(settings: Settings, limit: int | None) -> Fitted:
     ):
         free -= its if is_given else 0
         scaled += 0 if is_given else default
-    factor = min(max(free / (scaled or _SCALED_BYTES), _LEAST_FACTOR), 1.0)
-    sizes = {name: int(Settings.model_fields[name].default * factor) for name in _OWN if name not in given}
+    factor = min(max(free / scaled, _LEAST_FACTOR), 1.0)
     limits, usual = settings.internal, InternalLimits()
+    sizes: dict[str, int] = {}
+    if BUFFER_MEMORY not in settings.kafka:
+        sizes[BUFFER_MEMORY] = max(int(_BUFFER_BYTES * factor), _least_buffer(settings))
+    sizes |= {name: int(_DEFAULTS[name] * factor) for name in _OWN if name not in given}
     internal = {
         name: max(int(getattr(limits, name) * factor), 1)
         for name in _INTERNAL
         if getattr(limits, name) == getattr(usual, name)
     }
-    kafka = dict(settings.kafka)
-    if BUFFER_MEMORY not in kafka:
-        kafka[BUFFER_MEMORY] = str(max(int(_BUFFER_BYTES * factor), _least_buffer(settings)))
-        sizes = {BUFFER_MEMORY: int(kafka[BUFFER_MEMORY]), **sizes}
+    connections = OWN_CONNECTIONS + int(MORE_CONNECTIONS * factor)
+    connections += max(limit - ENOUGH_BYTES, 0) // CONNECTION_BYTES
+    if connections < limits.max_connections:
+        internal["max_connections"] = connections
+        if "max_waiting_requests" not in given:
+            sizes["max_waiting_requests"] = int(connections * _WAITING_PART)
     doubt = ""
     if limit < needed:
         doubt = (
@@ -156,16 +180,18 @@ def fitted(settings: Settings, limit: int | None) -> Fitted:
             f"{-(-needed // _MIB)} MiB{or_lower(settings)}; the kernel may kill the process"
         )
     shown = " ".join(f"{name}={size}" for name, size in (sizes | internal).items())
-    reported = f"sized for the memory limit of {limit // _MIB} MiB: {shown}"
+    reported = f"sized for the memory limit of {limit // _MIB} MiB: {shown}" if shown else ""
     if limit < ENOUGH_BYTES:
         internal["receive_buffer_bytes"] = _RECEIVE_BUFFER_BYTES
         internal["mapped_block_bytes"] = _MAPPED_BYTES
-    update: dict[str, object] = {"internal": replace(limits, **internal)}
-    if factor == 1.0:
-        reported = f"{reported}, the defaults" if shown else ""
-    else:
-        update |= {name: size for name, size in sizes.items() if name != BUFFER_MEMORY} | {"kafka": kafka}
-    return Fitted(settings.model_copy(update=update), reported, doubt)
+    changed = {name: size for name, size in sizes.items() if size != _DEFAULTS[name]}
+    fit = replace(limits, **internal)
+    if shown and not changed and fit == limits:
+        reported += ", the defaults"
+    update: dict[str, object] = {"internal": fit}
+    if BUFFER_MEMORY in changed:
+        update["kafka"] = {**settings.kafka, BUFFER_MEMORY: str(changed.pop(BUFFER_MEMORY))}
+    return Fitted(settings.model_copy(update=update | changed), reported, doubt)
 
 
 def bytes_needed(settings: Settings) -> int:
@@ -180,13 +206,13 @@ def bytes_needed(settings: Settings) -> int:
     if "max_streams" not in settings.model_fields_set:
         streams = int(_STREAMS * _LEAST_FACTOR)
     scaled = int(TIMES * (buffers + waiting)) + STREAM_BYTES * streams
-    return max(OWN_BYTES + _extra_bytes(settings) + scaled, LEAST_BYTES)
+    return max(_LEAST_OWN_BYTES + _extra_bytes(settings) + scaled, LEAST_BYTES)
 
 
 def chart_figures() -> dict[str, float]:
     """Returns the figures of `bytes_needed`, for the chart's own check."""
     return {
-        "own": OWN_BYTES,
+        "own": _LEAST_OWN_BYTES,
         "times": TIMES,
         "least": LEAST_BYTES,
         "spool": SPOOL_BYTES,

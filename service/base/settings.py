@@ -137,8 +137,10 @@ class InternalLimits:
     mapped_block_bytes: int = 4 * 1024 * 1024
     #: Size of the kernel's buffer for what a caller sends, and so of a read; 0 if the kernel decides.
     receive_buffer_bytes: int = 0
-    #: Open connections to the API; fewer if the process may open fewer files.
+    #: Open connections to the API; fewer if the process may open fewer files, or has little memory.
     max_connections: int = 10_000
+    #: Bytes of heads of requests, beyond the usual ones, until the requests are answered.
+    large_heads_bytes: int = 4 * 1024 * 1024
     #: How long a caller may take to send the head of a request.
     request_timeout_ms: int = 30_000
     #: How long a caller may read nothing of its answer before it is cut off.
@@ -389,7 +391,7 @@ LIMITS: Final[Mapping[str, int]] = asdict(InternalLimits())
 _INSTEAD: Final[Mapping[str, str]] = {
     "events_file_max_age_ms": "a topic (events_topic) is faster than files",
     "lookup_wait_ms": "a look-up may give max_block_ms",
-    "max_connections": "the limit of open files (ulimit -n) lowers it",
+    "max_connections": "the limit of open files (ulimit -n) and that of memory lower it",
     "max_records_per_request": "split larger requests, or stream the records; little memory lowers it",
     "stream_max_line_bytes": "it grows with max.request.size, up to max_body_bytes",
 }

@@ -1,4 +1,4 @@
-"""Runs uvicorn as the API server, over our own listeners.
+"""Runs uvicorn over our own listeners, for the API and for the admin listener.
 
 All listeners share one lifespan, one set of connections and one shutdown. uvicorn alone serves its sockets
 either all with TLS or all without. Event loop only.
@@ -20,7 +20,7 @@ from service.listener.connections import KEEP_ALIVE_S, Connections
 from service.listener.http_protocol import ApiProtocol
 from service.listener.listeners import Listener
 from service.wire.asgi import AnswerAtOnce, ASGIApp
-from service.wire.cors import Cors
+from service.wire.cors import NO_CORS, Cors
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _OTHER_FILES: Final = 256
 
 
 class ApiServer(uvicorn.Server):
-    """The API on its listeners."""
+    """An application on its listeners."""
 
     def __init__(
         self,
@@ -41,17 +41,19 @@ class ApiServer(uvicorn.Server):
         listeners: Sequence[Listener],
         connections: Connections,
         *,
-        access_log: bool,
-        cors: Cors,
+        access_log: bool = False,
+        cors: Cors = NO_CORS,
         answer_at_once: AnswerAtOnce | None = None,
+        has_lifespan: bool = True,
     ) -> None:
+        """`has_lifespan`: the application gets ASGI's lifespan events, and may fail at its start."""
         logged = AccessLogged(app) if access_log else None
         config = uvicorn.Config(
             app if logged is None else logged,
             http=ApiProtocol,
             ws="none",
             interface="asgi3",
-            lifespan="on",
+            lifespan="on" if has_lifespan else "off",
             log_config=None,
             access_log=False,  # uvicorn's has neither duration nor trace
             server_header=False,

@@ -1,8 +1,10 @@
-"""Limits of all API connections together: their number, times and unsent bytes.
+"""Limits of all API connections together: their number, times, large heads and unsent bytes.
 
     too many        closes the connections that have been idle longest; if none is idle, new ones wait in the
                     kernel's backlog, at no cost, until one ends
     too slow        each connection checks itself now and then (`http_protocol.py`) against the times here
+    large heads     the bytes of heads beyond USUAL_HEAD_BYTES add up, until the requests are answered; beyond
+                    the limit the request that brings more is refused
     too much        unsent bytes of answers add up; beyond the limit the connection that has been behind
                     longest is cut off. One answer always fits, however large
 
@@ -32,6 +34,12 @@ KEEP_ALIVE_S: Final = 75.0
 #: Checks per connection within the shortest of its times.
 LOOKS: Final = 4
 
+#: What the head of a request may hold without being counted: those of browsers and HTTP libraries do.
+USUAL_HEAD_BYTES: Final = 4 * 1024
+
+#: What a header takes besides its bytes: a tuple and two objects of bytes.
+HEADER_BYTES: Final = 128
+
 #: Lower bound, so that 10,000 connections do not check all the time.
 _SHORTEST_LOOK_S: Final = 0.005
 
@@ -56,6 +64,7 @@ class Limits(NamedTuple):
     keep_alive_s: float
     stall_s: float
     max_unsent_bytes: int
+    large_heads_bytes: int
 
     @property
     def look_s(self) -> float:
@@ -71,6 +80,7 @@ class Limits(NamedTuple):
             KEEP_ALIVE_S,
             settings.internal.stall_timeout_ms / 1000,
             settings.internal.max_unsent_bytes,
+            settings.internal.large_heads_bytes,
         )
 
 
@@ -104,6 +114,8 @@ class Connections(Collector):
         self._room_wanted: set[Callable[[], None]] = set()
         self._behind: dict[Connection, int] = {}
         self.unsent_bytes = 0
+        #: Bytes of heads beyond the usual ones, of all connections.
+        self.large_heads_bytes = 0
         self._reported_s: float | None = None
         self._ended = counters(
             "pilotfish_http_connections_ended", "Connections that the sidecar closed.", "reason"
@@ -169,6 +181,19 @@ class Connections(Collector):
         self.are_ending = True
         for connection in self._served:
             connection.end_with_answer()
+
+    # -- large heads -----------------------------------------------------------------------------------------
+
+    def holds_heads(self, before_bytes: int, now_bytes: int) -> bool:
+        """Counts what the heads of one connection take, in place of what they took before.
+
+        Returns False, and counts nothing, if that is more, and more than all connections may hold.
+        """
+        more_bytes = max(now_bytes - USUAL_HEAD_BYTES, 0) - max(before_bytes - USUAL_HEAD_BYTES, 0)
+        if more_bytes > 0 and self.large_heads_bytes + more_bytes > self.limits.large_heads_bytes:
+            return False
+        self.large_heads_bytes += more_bytes
+        return True
 
     # -- unsent bytes ----------------------------------------------------------------------------------------
 

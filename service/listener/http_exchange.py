@@ -55,7 +55,7 @@ def spelled(problem: Problem, added: HeaderPairs = NOTHING_ADDED) -> bytes:
     status = HTTPStatus(problem.status)
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode()
     headers = b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n" % (PROBLEM_TYPE, len(body))
-    return head + headers + header_lines(added) + b"\r\n" + body
+    return head + headers + header_lines([*problem.headers, *added]) + b"\r\n" + body
 
 
 class LingeringTransport:

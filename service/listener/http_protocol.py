@@ -3,7 +3,8 @@
     no HTTP       never reaches the application, so its problem document is written here, after the answers
                   that are still pending
     heads         uvicorn keeps them until complete, without a limit: here they have one, in bytes and in
-                  time. So have chunk extensions and trailers. `http_exchange.py` checks complete heads
+                  time. So have chunk extensions and trailers. Heads that are not answered have a limit for
+                  all connections (`connections.py`). `http_exchange.py` checks complete heads
     trailers      are dropped: uvicorn adds them to the headers that were already checked
     upgrades      are declined by serving the request without them (RFC 9110 section 7.8). The parser stops at
                   such a head, and uvicorn would lose the body: Java's HTTP client offers h2c with the first
@@ -32,7 +33,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.listener.connections import Connections
+from service.listener.connections import HEADER_BYTES, USUAL_HEAD_BYTES, Connections
 from service.listener.http_exchange import (
     MAX_TARGET_BYTES,
     NO_URL,
@@ -66,6 +67,15 @@ LINGER_S: Final = 2.0
 
 #: How long a TLS caller may take to send its close_notify once nothing is left to write.
 _GOODBYE_S: Final = 0.1
+
+
+_TOO_MANY_LARGE: Final = Problem(
+    429,
+    f"the heads of requests take too much memory; send less than {USUAL_HEAD_BYTES} bytes, or try again",
+    retriable=True,
+    written="no",
+    headers=((b"retry-after", b"1"),),
+)
 
 
 class _NoTrailers(list[tuple[bytes, bytes]]):
@@ -111,6 +121,8 @@ class ApiProtocol(HttpToolsProtocol):
         self._head_since_s = 0.0
         #: Bytes since the last useful progress.
         self._loose_bytes = 0
+        #: What the heads take whose requests are not answered, and with an incomplete one, as counted.
+        self._whole_heads_bytes = self._heads_bytes = 0
         #: The request being answered; `cycle` is the last one received.
         self._running: RequestResponseCycle | None = None
         #: Input is discarded; the problem to send after the pending answers.
@@ -149,6 +161,7 @@ class ApiProtocol(HttpToolsProtocol):
                 cycle.body.clear()
         self.pipeline.clear()
         if self.is_made:
+            self._hold_heads(0)
             self._connections.left(self)
 
     @property
@@ -221,6 +234,10 @@ class ApiProtocol(HttpToolsProtocol):
         self._loose_bytes = 0 if self._has_moved else self._loose_bytes + came_bytes
         self._has_moved = False
         if self._loose_bytes <= MAX_HEAD_BYTES:
+            if not self._has_head and not self._hold_heads(
+                self._heads_bytes + min(came_bytes, MAX_HEAD_BYTES)
+            ):
+                self._refuse(_TOO_MANY_LARGE)
             return
         if self._has_head:
             what = "the bytes between the chunks of a body or behind them"
@@ -230,6 +247,13 @@ class ApiProtocol(HttpToolsProtocol):
         else:
             detail = f"the head of the request is larger than {MAX_HEAD_BYTES} bytes"
             self._refuse(Problem(431, detail, written="no"))
+
+    def _hold_heads(self, now_bytes: int) -> bool:
+        """Counts what its heads take now. Returns False if those of all connections take too much."""
+        if not self._connections.holds_heads(self._heads_bytes, now_bytes):
+            return False
+        self._heads_bytes = now_bytes
+        return True
 
     def on_message_begin(self) -> None:
         if self.pipeline and len(self.pipeline) >= MAX_PIPELINED:
@@ -248,10 +272,18 @@ class ApiProtocol(HttpToolsProtocol):
         if self._answer_at_once is not None and self._is_answered(self._answer_at_once):
             self._has_head = self._had_head = self._has_moved = True
             self._is_partial = False
+            if self._heads_bytes:
+                self._hold_heads(0)
             return
-        for name, _ in self.headers:
+        head_bytes = len(url)
+        for name, value in self.headers:
+            head_bytes += len(name) + len(value) + HEADER_BYTES
             if name == b"transfer-encoding":
                 check_coding(self.headers)
+        if not self.parser.should_upgrade():  # else it is parsed again
+            self._whole_heads_bytes += head_bytes
+            if not self._hold_heads(self._whole_heads_bytes):
+                raise RefusedError(_TOO_MANY_LARGE)
         self._make_scope()
         super().on_headers_complete()
         self._has_head = self._had_head = True
@@ -405,6 +437,9 @@ class ApiProtocol(HttpToolsProtocol):
         else:
             self.flow.resume_reading()
             self._since_s = self.loop.time()
+            self._whole_heads_bytes = 0
+            if not self._is_partial:
+                self._hold_heads(0)
 
     def _end_of_answers(self) -> None:
         """Closes after the last answer, once the caller had a chance to read it."""

@@ -1,7 +1,8 @@
 """The admin listener: /metrics /livez /readyz /startupz, and run_time.py, on its own thread and event loop.
 
 It is separate from the API. So a busy or stuck API loop neither fails probes about other things nor delays a
-scrape. It reads only the producer's status and thread-safe counters.
+scrape. It reads only the producer's status and thread-safe counters. In a pod it listens beyond loopback: its
+connections have the same limits as the API's, with smaller figures.
 
 No web page may read it. Requests that another page causes are rejected. On loopback, where a browser may run,
 Host must be an allowed one, so that a page can't use a name that resolves to loopback. On other addresses
@@ -18,7 +19,6 @@ from collections.abc import Callable, Container, Coroutine, Iterable
 from ipaddress import ip_address
 from typing import Any, Final
 
-import uvicorn
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -28,6 +28,9 @@ from client_core import SystemClock, UncaughtErrors
 from service.admission.guards import SITE, hosts_of, is_of_another_page, without_port
 from service.base.settings import Settings
 from service.base.version import pilotfish_version
+from service.listener.api_server import ApiServer
+from service.listener.connections import KEEP_ALIVE_S, Connections, Limits
+from service.listener.listeners import Listener
 from service.observe.status_metrics import StatusCollector
 from service.process.app import App
 from service.process.health import Health
@@ -39,6 +42,19 @@ _log: Final = logging.getLogger(__name__)
 
 #: Pause before a listener that ended unexpectedly is restarted.
 _PAUSE_S: Final = 1.0
+
+#: The kernel's buffer for a request, and so a read: more than any has here.
+_RECEIVE_BUFFER_BYTES: Final = 16 * 1024
+
+#: For kubelet, Prometheus and a few people. One answer always fits.
+_LIMITS: Final = Limits(
+    max_connections=256,
+    head_s=10.0,
+    keep_alive_s=KEEP_ALIVE_S,
+    stall_s=10.0,
+    max_unsent_bytes=4 * 1024 * 1024,
+    large_heads_bytes=256 * 1024,
+)
 
 _TEXT: Final = b"text/plain; charset=utf-8"
 
@@ -202,18 +218,8 @@ class AdminThread:
         watch: Callable[[], Coroutine[Any, Any, None]] | None = None,
         pause_s: float = _PAUSE_S,
     ) -> None:
-        self._config = uvicorn.Config(
-            app,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=1,
-        )
-        self._server: uvicorn.Server | None = None
+        self._app = app
+        self._server: ApiServer | None = None
         self._bound = bound
         self._watch = watch
         self._pause_s = pause_s
@@ -243,17 +249,18 @@ class AdminThread:
                     _log.warning("the admin listener has ended unexpectedly and is restarted")
 
     def _serve(self) -> None:
-        self._server = server = uvicorn.Server(self._config)
-        if self._stopped.is_set():
-            return  # `stop` was called before there was a server
-        bound = self._bound.dup()  # the server closes its socket
+        bound = self._bound.dup()  # the listener closes its socket
         with bound:
-            asyncio.run(self._serve_and_watch(server, bound))
+            listener = Listener(bound, "the admin listener", receive_buffer_bytes=_RECEIVE_BUFFER_BYTES)
+            server = ApiServer(self._app, [listener], Connections(_LIMITS), has_lifespan=False)
+            self._server = server
+            if not self._stopped.is_set():  # else `stop` was called before there was a server
+                asyncio.run(self._serve_and_watch(server))
 
-    async def _serve_and_watch(self, server: uvicorn.Server, bound: socket.socket) -> None:
+    async def _serve_and_watch(self, server: ApiServer) -> None:
         async with asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(self._watch()) if self._watch is not None else None
-            await server.serve(sockets=[bound])
+            await server.serve()
             if watch is not None:
                 watch.cancel()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
@@ -30,7 +31,7 @@ _SHAPES: Final = {
     "one small": (1, 100),
     "one record": (1, 1_000_000),
     "large": (1_000, 1_000),
-    "small": (11_000, 70),
+    "small": (8_700, 70),
 }
 #: Streams of a megabyte, in each form: the path, and a record.
 _STREAMS: Final[dict[str, tuple[str, dict[str, object]]]] = {
@@ -43,6 +44,16 @@ _STREAMS: Final[dict[str, tuple[str, dict[str, object]]]] = {
 _STREAMED_PIECES: Final = 10
 #: As many as there may be streams, and as many callers with a body of a megabyte.
 _STREAM_CALLERS: Final = 100
+#: More than a sidecar with little memory accepts, and what each sends.
+_CONNECTED: Final = 4_500
+_LONG_HEAD: Final = b" HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 60_000
+_WAITING: Final = b'{"records":[{"value":"x"}]}'
+_CONNECTIONS: Final = {
+    "heads": b"GET /v1/topics" + _LONG_HEAD,
+    "admin heads": b"GET /metrics" + _LONG_HEAD,
+    "waiting requests": b"POST /v1/topics/orders/records?timeout_ms=60000 HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(_WAITING), _WAITING),
+}
 #: Callers that keep a tenth of a processor busy for some ten seconds.
 _BUSY_CALLERS: Final = 8
 _BUSY_CALLS: Final = 600
@@ -166,6 +177,51 @@ def test_streams_whose_callers_read_nothing_do_not_exceed_the_limit(
             with ThreadPoolExecutor(_STREAM_CALLERS) as callers:
                 list(callers.map(send, [sidecar.api_port] * _STREAM_CALLERS))
             assert sidecar.is_running, sidecar.log()
+            wait_until(
+                lambda: call(sidecar.api_url, "one small") == 200, what="a produce that is acknowledged"
+            )
+
+
+def is_alive(sidecar: Sidecar) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return sidecar.admin.get("/livez").is_success
+    return False
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Lets this process have as many open files as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize("what", _CONNECTIONS)
+def test_no_number_of_connections_exceeds_the_limit(
+    limited: LimitedCgroup, what: str, tmp_path: Path
+) -> None:
+    """Requests that wait, and heads without an end. Then all is as before."""
+    sent = _CONNECTIONS[what]
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        with Sidecar(
+            tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=limited.program
+        ) as sidecar:
+            wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
+            hold = cluster.hold_next(ApiKey.PRODUCE, times=100_000)
+            port = sidecar.admin.base_url.port if what.startswith("admin") else sidecar.api_port
+            assert port is not None
+            with contextlib.ExitStack() as callers:
+                for _ in range(_CONNECTED):
+                    caller = callers.enter_context(socket.create_connection(("127.0.0.1", port)))
+                    caller.setblocking(False)
+                    with contextlib.suppress(BlockingIOError, ConnectionError):
+                        caller.send(sent)
+                wait_until(lambda: is_alive(sidecar), what="a probe that has its turn")
+                assert sidecar.is_running, sidecar.log()
+            hold.release()
             wait_until(
                 lambda: call(sidecar.api_url, "one small") == 200, what="a produce that is acknowledged"
             )

@@ -42,6 +42,8 @@ _INTERVALS_S: Final = (15, 30, 60)
 _HEALTHY_S: Final = 720
 _LOOK_S: Final = 5
 _LATE_MS: Final = 3_000
+#: Longer than any alert may fire after its end, so that a late one is a fault.
+_LONGEST_S: Final = max(ENDS_S.values()) + 120
 _USER: Final = "pilotfish"
 _SASL: Final[Mapping[str, str]] = {
     "security.protocol": "SASL_PLAINTEXT",
@@ -110,10 +112,13 @@ class Grid:
         self.begun: dict[tuple[int, Fired], int] = {}
         self._now: dict[int, set[Fired]] = {interval_s: set() for interval_s in servers}
 
-    def watch(self, seconds: float, *, is_healthy: bool = False) -> None:
-        """Looks for so long. While all is healthy, each alert that fires is a fault."""
+    def watch(self, seconds: float, *, is_healthy: bool = False, most_s: float = 0.0) -> None:
+        """Looks for so long, or until nothing fires, but for at most `most_s` then.
+
+        While all is healthy, each alert that fires is a fault.
+        """
         began_s = time.monotonic()
-        while (at_s := time.monotonic() - began_s) < seconds:
+        while (at_s := time.monotonic() - began_s) < seconds or (any(self._now.values()) and at_s < most_s):
             for interval_s, server in self._servers.items():
                 now = {(name, severity, self._names[at]) for name, severity, at in server.firing_where()}
                 for one in now:
@@ -134,7 +139,7 @@ class Grid:
         self.watch(fault.lasts_s)
         fault.heal(cluster)
         self.last_s = dict.fromkeys(self.last_s, 0.0)
-        self.watch(fault.after_s)
+        self.watch(fault.after_s, most_s=_LONGEST_S)  # so that nothing of it fires when the next one begins
         self._judge(what)
         if fault.alert not in {name for _, (name, _, _) in self.last_s}:
             self.faults.append(f"{what}: {fault.alert} never fired")

@@ -70,7 +70,12 @@ def on_each_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
 def limits(**given: float) -> Limits:
     """Limits that nothing reaches, but for those that are given."""
     roomy = Limits(
-        max_connections=1_000, head_s=600.0, keep_alive_s=600.0, stall_s=600.0, max_unsent_bytes=1 << 30
+        max_connections=1_000,
+        head_s=600.0,
+        keep_alive_s=600.0,
+        stall_s=600.0,
+        max_unsent_bytes=1 << 30,
+        large_heads_bytes=1 << 30,
     )
     return roomy._replace(**given)  # type: ignore[arg-type]  # whole numbers where they are to be
 

@@ -161,13 +161,13 @@
 {{- end -}}
 
 {{- define "pilotfish.memoryFigures" -}}
-own: 75497472
+own: 80589507
 times: 1.9
 least: 100663296
 spool: 50331648
 events: 20971520
-buffer: 3701600
-waiting: 7403201
+buffer: 2952621
+waiting: 5905242
 stream: 368640
-streams: 11
+streams: 8
 {{- end -}}

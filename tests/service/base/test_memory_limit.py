@@ -77,14 +77,40 @@ def test_what_is_derived_fits_and_is_reported(mib: int) -> None:
     found = fitted(settings(), mib * MIB)
     buffers = found.settings.producer_config().buffer_memory
     waiting, streams = found.settings.max_waiting_bytes, found.settings.max_streams
-    assert 72 * MIB + 1.9 * (buffers + waiting) + 360 * 1024 * streams <= mib * MIB * 1.01
+    connections = found.settings.internal.max_connections
+    assert (
+        75 * MIB + 1.9 * (buffers + waiting) + 360 * 1024 * streams + 24 * 1024 * (connections - 100)
+        <= mib * MIB * 1.01
+    )
+    assert found.settings.max_waiting_requests in (10_000, int(connections * 0.75))
+    assert found.settings.max_streams + found.settings.max_watchers < connections
     assert found.reported.startswith(f"sized for the memory limit of {mib} MiB: buffer.memory={buffers} ")
     assert f"max_waiting_bytes={found.settings.max_waiting_bytes} " in found.reported
     assert not found.doubt
     assert found.settings.max_body_bytes <= found.settings.max_waiting_bytes
-    assert (found.settings.max_streams == 100) == (mib >= 300) == found.reported.endswith("the defaults")
+    assert (found.settings.max_streams == 100) == (mib >= 320)
     is_usual = found.settings == settings() and found.settings.internal == InternalLimits()
-    assert is_usual == (mib >= 320)
+    assert is_usual == (mib >= 1024) == found.reported.endswith("the defaults")
+
+
+def test_beyond_the_defaults_memory_is_for_connections() -> None:
+    rows = [
+        (found.internal.max_connections, found.max_waiting_requests, found.max_waiting_bytes // MIB)
+        for found in (fitted(settings(), mib * MIB).settings for mib in (96, 320, 321, 512, 1024))
+    ]
+    assert rows == [
+        (179, 134, 5),
+        (1_000, 750, 64),
+        (1_042, 781, 64),
+        (9_192, 6_894, 64),
+        (10_000, 10_000, 64),
+    ]
+    given = fitted(settings(max_waiting_requests=5_000, max_watchers=50), 96 * MIB).settings
+    assert (given.max_waiting_requests, given.max_watchers, given.internal.max_connections) == (
+        5_000,
+        50,
+        179,
+    )
 
 
 def test_without_a_limit_nothing_is_derived() -> None:
@@ -98,7 +124,7 @@ def test_given_sizes_stay_and_the_others_share_the_rest() -> None:
     assert found.settings.max_body_bytes == 5 * MIB
     assert "buffer.memory" not in found.reported
     assert found.settings.max_waiting_bytes == pytest.approx(
-        64 * MIB * (200 - 72 - 1.9 * 40) / (1.9 * 64 + 0.36 * 100), rel=0.02
+        64 * MIB * (200 - 75 - 1.9 * 40) / (1.9 * 64 + 0.35 * 100 + 0.0234 * 900), rel=0.02
     )
 
 
@@ -106,7 +132,7 @@ def test_streams_that_are_given_take_their_part() -> None:
     few, many = (fitted(settings(max_streams=n), 128 * MIB).settings for n in (1, 100))
     assert (few.max_streams, many.max_streams) == (1, 100)
     assert few.max_waiting_bytes - many.max_waiting_bytes == pytest.approx(
-        99 * 360 * 1024 * 64 / (1.9 * 96), rel=0.01
+        99 * 360 * 1024 * 64 / (1.9 * 96 + 0.0234 * 900), rel=0.01
     )
     assert "or lower max_streams" in fitted(settings(max_streams=200), 128 * MIB).doubt
 
@@ -129,6 +155,6 @@ def test_settings_that_can_not_fit_are_doubted_with_a_remedy() -> None:
     )
     large = settings({"buffer.memory": str(128 * MIB)}, max_waiting_bytes=100 * MIB)
     assert (
-        "raise it to 510 MiB, or lower buffer.memory and max_waiting_bytes" in fitted(large, 256 * MIB).doubt
+        "raise it to 513 MiB, or lower buffer.memory and max_waiting_bytes" in fitted(large, 256 * MIB).doubt
     )
     assert not fitted(large, bytes_needed(large)).doubt

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from service.base.settings import InternalLimits, Settings
 from service.listener.access_log import AccessLogged
 from service.listener.api_server import ApiServer, connections_that_fit
-from service.listener.connections import REASONS, Connections, Limits
+from service.listener.connections import REASONS, USUAL_HEAD_BYTES, Connections, Limits
 from service.listener.listeners import Listener
 from service.wire.asgi import Receive, Scope, Send, respond
 from tests.support.coroutine_tests import until
@@ -81,10 +81,14 @@ def test_the_limits_of_connections_are_those_of_the_settings() -> None:
     given = Settings(
         kafka={"bootstrap.servers": "localhost:9092"},
         internal=InternalLimits(
-            max_connections=7, request_timeout_ms=3_000, stall_timeout_ms=5_000, max_unsent_bytes=2**20
+            max_connections=7,
+            request_timeout_ms=3_000,
+            stall_timeout_ms=5_000,
+            max_unsent_bytes=2**20,
+            large_heads_bytes=2**19,
         ),
     )
-    assert Limits.of(given) == Limits(7, 3.0, 75.0, 5.0, 2**20)
+    assert Limits.of(given) == Limits(7, 3.0, 75.0, 5.0, 2**20, 2**19)
     assert [limits(**{name: 8.0}).look_s for name in ("head_s", "keep_alive_s", "stall_s")] == [2.0] * 3
     assert limits(head_s=0.001).look_s == 0.005
 
@@ -179,6 +183,61 @@ def test_the_slowest_readers_are_cut_off_first_and_the_last_one_never() -> None:
     connections.accepted()
     connections.left(third)
     assert (state()[0], connections.open) == (0, 0)
+
+
+def test_what_heads_take_beyond_the_usual_ones_adds_up_to_the_limit() -> None:
+    connections = Connections(limits(large_heads_bytes=100))
+    usual = USUAL_HEAD_BYTES
+    for before, now, fits, total in (
+        (0, usual, True, 0),
+        (0, usual + 60, True, 60),
+        (0, usual + 41, False, 60),
+        (0, usual + 40, True, 100),
+        (usual, usual + 1, False, 100),
+        (usual + 40, usual + 39, True, 99),  # less always fits
+        (usual + 60, 0, True, 39),
+        (usual + 39, 0, True, 0),
+    ):
+        assert (connections.holds_heads(before, now), connections.large_heads_bytes) == (fits, total)
+
+
+@on_each_loop
+async def test_large_heads_are_refused_while_others_wait_for_their_end_or_for_their_answers() -> None:
+    """Usual ones are served all the time, and large ones again when the others are answered or gone."""
+    begin = b"GET / HTTP/1.1\r\n" + HOST
+    usual = begin + b"\r\n"
+    large = begin + b"X: " + b"a" * 20_000
+    for first in (
+        large,  # its end never comes
+        large + b"\r\n\r\n",
+        begin + b"X: a\r\n" * 150 + b"\r\n",  # small, but not in memory
+        usual + large + b"\r\n\r\n",  # the large one waits in the pipeline
+    ):
+        answer = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send, answer: asyncio.Event = answer) -> None:
+            if (b"x-quick", b"1") not in scope["headers"]:
+                await answer.wait()
+            await respond(send, 200, [(b"content-length", b"0")], b"")
+
+        async with Served(app, limits=limits(large_heads_bytes=30_000)) as served:
+            callers = [await served.call() for _ in range(3)]
+            callers[0].send(first)
+            await until(lambda held=served.connections: held.large_heads_bytes > 15_000)  # type: ignore[misc]
+            callers[1].send(large + b"\r\nX-Quick: 1\r\n\r\n")
+            status, headers, body = await callers[1].answer()
+            assert (status, headers["retry-after"], json.loads(body)["written"]) == (429, "1", "no"), first[
+                -9:
+            ]
+            callers[2].send(usual.replace(b"\r\n\r\n", b"\r\nX-Quick: 1\r\n\r\n"))
+            assert (await callers[2].answer())[0] == 200
+            answer.set()
+            if first is large:
+                await callers[0].hang_up()
+            await until(lambda held=served.connections: held.large_heads_bytes == 0)  # type: ignore[misc]
+            callers[2].send(large + b"\r\nX-Quick: 1\r\n\r\n")
+            assert (await callers[2].answer())[0] == 200
+            await until(lambda held=served.connections: held.large_heads_bytes == 0)  # type: ignore[misc]
 
 
 def test_at_the_end_every_served_caller_gets_its_last_answer() -> None:

@@ -320,7 +320,7 @@ def test_what_is_sized_for_a_memory_limit_is_not_reported_as_changed_and_too_muc
 ) -> None:
     limit = 128 << 20
     with caplog.at_level(logging.INFO):
-        hang_up(web, root, settings_of(max_waiting_bytes=48 << 20), limit=limit)
+        hang_up(web, root, settings_of(max_waiting_bytes=48 << 20, max_waiting_requests=10_000), limit=limit)
     assert f"changed: max_waiting_bytes={48 << 20}\n" in caplog.text
     assert "restart" not in caplog.text
     assert "SIGHUP: the memory limit of 128 MiB is too small for these settings" in caplog.text
