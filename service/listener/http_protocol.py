@@ -352,6 +352,8 @@ class ApiProtocol(HttpToolsProtocol):
         self._is_partial = False
         self.cycle.more_body = False
         self.cycle.message_event.set()
+        if self.cycle.response_complete:
+            self._hold_heads(0)
 
     def _should_upgrade(self) -> bool:
         """Returns True: a head with an upgrade offer starts nothing; it is parsed again without the offer."""

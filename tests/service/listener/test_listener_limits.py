@@ -240,6 +240,20 @@ async def test_large_heads_are_refused_while_others_wait_for_their_end_or_for_th
             await until(lambda held=served.connections: held.large_heads_bytes == 0)  # type: ignore[misc]
 
 
+async def test_a_large_head_whose_body_comes_after_the_answer_is_counted_until_then() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, [(b"content-length", b"0")], b"")
+
+    async with Served(app, limits=limits()) as served:
+        caller = await served.call()
+        padding = b"X: " + b"a" * 20_000
+        caller.send(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\n" + padding + b"\r\n\r\n")
+        assert (await caller.answer())[0] == 200
+        assert served.connections.large_heads_bytes > 15_000
+        caller.send(b"a")
+        await until(lambda: served.connections.large_heads_bytes == 0)
+
+
 def test_at_the_end_every_served_caller_gets_its_last_answer() -> None:
     connections = Connections(limits())
     stays, left = Idle(), Idle()
