@@ -440,3 +440,8 @@ def test_a_node_that_is_needed_all_the_time_has_one_run_of_failures_while_others
         states.ready(OTHER)
         states.disconnected(OTHER, attempt * 100 + 20)
     assert run_of(states, NODE) == (10, 0)
+    states.connecting(NODE, 1_000, "localhost")
+    states.ready(NODE)
+    node = states.get(NODE)
+    assert node is not None
+    assert node.failures is None
