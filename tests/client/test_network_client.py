@@ -540,7 +540,7 @@ def test_a_lost_connection_fails_its_requests_oldest_first_also_a_callers_own_fo
     responses = bench.poll()
     assert [response.request for response in responses] == requests
     assert all(response.disconnected and not response.timed_out for response in responses)
-    ends = bench.sink.of(RequestCompleted)[-len(requests) :]
+    ends = [event for event in bench.sink.events if isinstance(event, RequestCompleted)][-len(requests) :]
     assert {ended.error for ended in ends} == {Errors.NETWORK_EXCEPTION}
     assert bench.recorded.disconnected == [NODE.id]
     assert not bench.recorded.failures
