@@ -54,10 +54,9 @@ def parse_and_validate_addresses(urls: Sequence[str]) -> list[tuple[str, int]]:
         match = _HOST_PORT.fullmatch(url)
         if match is None or not match[1]:
             raise ConfigError(f"Invalid url in {_NAME}: {url}", name=_NAME)
-        port = int(match[2]) if len(match[2]) <= len(str(_HIGHEST_PORT)) else _HIGHEST_PORT + 1
-        if port > _HIGHEST_PORT:
+        if len(match[2]) > len(str(_HIGHEST_PORT)) or int(match[2]) > _HIGHEST_PORT:
             raise ConfigError(f"Invalid port in {_NAME}: {url}", name=_NAME)
-        addresses.append((match[1], port))
+        addresses.append((match[1], int(match[2])))
     if not addresses:
         raise ConfigError(f"No resolvable bootstrap urls given in {_NAME}", name=_NAME)
     return addresses

@@ -298,7 +298,7 @@ class ClusterConnectionStates:
         self._failed_since_ready.add(node_id)
         before = node.failures
         attempts, since_ms = (1, now_ms) if before is None else (before.attempts + 1, before.since_ms)
-        node.failures = ConnectionFailures(ended.reason, error, attempts, since_ms)
+        node.failures = ConnectionFailures(ended.reason, error, attempts, since_ms, ended.detail)
         if ended.authentication_error is not None:  # it fails the waits for metadata, at once and as it is
             ended.authentication_error.cause = ConnectionFacts.of(node).cause(now_ms)
 

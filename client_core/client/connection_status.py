@@ -94,8 +94,7 @@ class ConnectionFacts(NamedTuple):
             return None
         node_id = self.node_id if self.node_id >= 0 else None
         since_ms = max(now_ms - failures.since_ms, 0)
-        detail = self.last_error or failures.error.message
-        return Cause(failures.error, node_id, failures.attempts, since_ms, detail, failures.reason)
+        return Cause(failures.error, node_id, failures.attempts, since_ms, failures.detail, failures.reason)
 
 
 def _since(then_ms: int | None, now_ms: int) -> int | None:

@@ -126,8 +126,6 @@ class NetworkClient:
         self._bootstrap_ids: set[int] = set()
         #: Whether a caller was refused a node because of a due update, which the next poll sends.
         self._refused_for_update = False
-        #: How long polls have slept since the start.
-        self.waited_ms = 0
         self._now_ms = 0  # the latest time from the caller or the selector
         self._life = ClientLife()
         self._renewal = (
@@ -214,6 +212,11 @@ class NetworkClient:
 
     def has_in_flight_requests(self, node_id: int | None = None) -> bool:
         return not self._in_flight.is_empty(node_id)
+
+    @property
+    def waited_ms(self) -> int:
+        """How long polls have slept since the start."""
+        return self._selector.waited_ms
 
     def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
         """Returns every connection at this moment. Any thread."""
@@ -337,7 +340,6 @@ class NetworkClient:
             writes_end_it = self._requests.take_silent() or self._refused_for_update
             self._refused_for_update = False
             now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
-            self.waited_ms = self._selector.waited_ms
             responses = self._handle_poll_results(now_ms)
         if self._connections.has_changed:
             self._connections.publish()

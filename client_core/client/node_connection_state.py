@@ -87,7 +87,7 @@ _ALLOWED_MOVES: Final = {
 
 
 class ConnectionFailures(NamedTuple):
-    """The failures of a node's connection in one outage. `reason` and `error` are the last one's.
+    """The failures of a node's connection in one outage. `reason`, `error` and `detail` are the last one's.
 
     The run ends when the node is READY, or when it is tried again after other nodes were READY and it was not
     needed (ClusterConnectionStates.connecting). `reason` is a value of events.NodeDisconnected.
@@ -97,6 +97,7 @@ class ConnectionFailures(NamedTuple):
     error: Errors
     attempts: int
     since_ms: int
+    detail: str
 
 
 class NodeConnectionState:

@@ -178,15 +178,10 @@ class LastSeenEpochs:
         """
         known = self._tables.get(table.name)
         explicit = self._explicit.get(table.name)
-        if known is None and explicit is None:
-            self._tables[table.name] = table
-            return table, table.partition_count > 0
         if known is None or topic_id_changed:
             self._keep_absent(table)
             self._tables[table.name] = table
             return table, table.partition_count > 0
-        if known is table:
-            return table, False
         if (
             explicit is None
             and difference is not None

@@ -126,8 +126,6 @@ def sort_answers(
             )
             if made_progress:
                 schedule.progressed()
-            if table is not topic:
-                answers.is_settled = False
         if topic.faults is not NO_FAULTS:
             _sort_faults(topic, answers, schedule)
         if table.partition_count > 0:

@@ -55,7 +55,7 @@ class DescribedTopics:
     """One response's results, by topic. The response has no error of its own."""
 
     by_topic: Mapping[str, TopicConfigs | TopicConfigsFailure]
-    throttle_time_ms: int = 0
+    throttle_time_ms: int
 
 
 class TopicConfigsRequestBuilder:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _FLEXIBLE_HEAD_BYTES: Final = 14
 _UUID_BYTES: Final = 16
+#: A topic's authorized operations, and no tags.
+_REST_BYTES: Final = 5
 #: A length below this, plus one, takes one byte.
 _ONE_BYTE: Final = 0x80
 _ONES: Final = bytes(range(_ONE_BYTE))
@@ -50,7 +52,6 @@ def read_heads(
     """
     heads: list[Head] = []
     id_bytes = _UUID_BYTES if layout.has_topic_id else 0
-    rest_bytes = 5 if layout.has_authorized_operations else 1
     known = iter(next_known)
     try:
         while len(heads) < most and not buf.startswith(next(known, b"\xff"), at):
@@ -62,7 +63,7 @@ def read_heads(
             offline_at = in_sync_at + 4 * buf[in_sync_at] - 3
             stride = offline_at + 4 * buf[offline_at] - 2 - first
             partitions_end = first + count * stride
-            end = partitions_end + rest_bytes
+            end = partitions_end + _REST_BYTES
             if (
                 buf[end - 1]
                 or buf[at]

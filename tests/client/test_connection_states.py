@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -440,3 +441,13 @@ def test_a_node_that_is_needed_all_the_time_has_one_run_of_failures_while_others
         states.ready(OTHER)
         states.disconnected(OTHER, attempt * 100 + 20)
     assert run_of(states, NODE) == (10, 0)
+    states.connecting(NODE, 1_000, "localhost")
+    states.ready(NODE)
+    node = states.get(NODE)
+    assert node is not None
+    assert node.failures is None
+
+
+def test_the_states_are_those_that_the_metric_s_users_know() -> None:
+    metrics = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
+    assert ", ".join(state.value for state in ConnectionState) in metrics

@@ -60,6 +60,7 @@ def test_addresses_are_hosts_and_ports_in_their_order_and_empty_texts_are_left_o
         "[2001:db8:85a3:8d3:1319:8a2e:370:7348]:1234": ("2001:db8:85a3:8d3:1319:8a2e:370:7348", 1234),
         "[fe80::b1da:69ca%eth0]:9092": ("fe80::b1da:69ca%eth0", 9092),
         "PLAINTEXT://broker-1.example:9092": ("broker-1.example", 9092),
+        "0.broker.example:9092": ("0.broker.example", 9092),
         "under_score:65535": ("under_score", 65535),
         "localhost:9997": ("localhost", 9997),
     }
@@ -73,6 +74,7 @@ def test_a_host_that_no_resolver_can_know_is_named_with_what_is_wrong() -> None:
     complaints = {
         "1::2::3": "not an IPv6 address",
         "1.2.3.4.5": "not an IPv4 address",
+        "broker.1": "not an IPv4 address",
         "a..b": "each part of a host name has 1 to 63 characters",
         "a" * 64: "each part of a host name has 1 to 63 characters",
         ".".join(["a" * 63] * 4) + "b": "a host name has at most 253 characters",

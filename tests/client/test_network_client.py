@@ -143,6 +143,7 @@ def test_a_write_ends_the_wait_of_a_caller_who_was_refused_for_a_due_update() ->
     bench = Bench(updater, selector_class=WaitsSeen)
     assert isinstance(bench.selector, WaitsSeen)
     bench.ready(NODE)
+    assert not any(bench.selector.writes_end)
     updater.is_due = True
     assert not bench.client.is_ready(NODE, bench.now_ms)
     bench.poll()
@@ -539,6 +540,8 @@ def test_a_lost_connection_fails_its_requests_oldest_first_also_a_callers_own_fo
     responses = bench.poll()
     assert [response.request for response in responses] == requests
     assert all(response.disconnected and not response.timed_out for response in responses)
+    ends = [event for event in bench.sink.events if isinstance(event, RequestCompleted)][-len(requests) :]
+    assert {ended.error for ended in ends} == {Errors.NETWORK_EXCEPTION}
     assert bench.recorded.disconnected == [NODE.id]
     assert not bench.recorded.failures
     assert bench.client.in_flight_request_count() == 0
@@ -579,6 +582,9 @@ def test_disconnect_begins_a_backoff_once_and_none_for_a_node_that_was_never_tri
     assert bench.client.can_connect(NODE, bench.now_ms)
     bench.client.disconnect(NODE.id)
     assert bench.client.can_connect(NODE, bench.now_ms)
+    assert not bench.client.ready(NODE, bench.now_ms)
+    bench.client.disconnect(NODE.id)
+    assert not bench.client.can_connect(NODE, bench.now_ms + 9_999)
 
 
 @pytest.mark.java("NetworkClientTest.ClientDisconnectAfterInternalApiVersionRequest")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from client_core.client.host_resolver import BackgroundResolver
 from client_core.client.metadata_updater import RefreshFailure
 from client_core.client.network_client import ClientLife, Life
 from client_core.cluster import Node
@@ -38,7 +39,7 @@ from tests.support.mock_resolver import MockResolver
 from tests.support.mock_selector import MockSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from client_core.client.kafka_client import ClientResponse
     from client_core.errors import AuthenticationError
@@ -105,6 +106,20 @@ def test_a_bootstrap_server_is_left_when_brokers_are_known_and_it_has_answered_w
     bench.poll()
     assert [response.body for response in answered] == [ProduceResponse()]
     assert not bench.client.can_send_request(bootstrap.id, bench.now_ms)
+
+
+def test_a_bootstrap_server_that_is_left_while_its_name_is_looked_up_is_not_connected_to() -> None:
+    bootstrap = Node(-1, "bootstrap", 9999)
+    look_ups: list[Callable[[], None]] = []
+    resolver = BackgroundResolver(MockResolver("10.0.0.1"), lambda: None, start=look_ups.append)
+    bench = Bench(RecordingUpdater((bootstrap,)), resolver=resolver)
+    bench.client.ready(bootstrap, bench.now_ms)
+    bench.recorded.set_nodes((NODE,))
+    bench.poll()
+    [look_up] = look_ups
+    look_up()
+    bench.poll()
+    assert bench.selector.attempts == []
 
 
 class Faulty(RecordingUpdater):

@@ -17,6 +17,8 @@ from client_core.client.in_flight_requests import InFlightRequests
 from client_core.client.node_connection_state import TRIAL_NODE_ID, ConnectionState
 from client_core.client.node_connections import NodeConnections
 from client_core.cluster import Node
+from client_core.error_codes import Errors
+from client_core.errors import Cause
 from client_core.events import NodeConnecting, NodeDisconnected, NodeReady, NodeThrottled
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.messages.api_versions_request import ApiVersionsRequest
@@ -397,16 +399,32 @@ def test_a_status_has_state_load_and_waits_and_events_the_life_of_a_connection()
     assert status.backoff_left_ms == 9_900
     gone = "the peer closed the connection (10.0.0.1:9092)"
     assert (status.last_error, status.last_error_age_ms) == (gone, 100)
+    assert status.cause == Cause(Errors.NETWORK_EXCEPTION, NODE.id, 1, 100, gone, "closed")
     assert bench.sink.of(NodeConnecting, NodeReady, NodeDisconnected) == [
         NodeConnecting(NODE.id),
         NodeReady(NODE.id),
         NodeDisconnected(NODE.id, "closed", gone, 10_000),
     ]
     bench.clock.advance(9_900)
-    bench.ready()
+    bench.ready(replace(NODE, port=9093))
     [status] = bench.client.node_statuses(bench.now_ms)
-    assert status.state is ConnectionState.READY
+    assert (status.state, status.port) == (ConnectionState.READY, 9093)
     assert status.last_error_age_ms == 10_000, "it outlives the next connection"
+
+
+def test_a_cause_is_the_last_failure_and_names_no_node_at_a_bootstrap_server() -> None:
+    bootstrap, resolver = Node(-1, "bootstrap", 9999), MockResolver()
+    bench = Bench(RecordingUpdater((bootstrap,)), resolver=resolver)
+    bench.client.ready(bootstrap, bench.now_ms)
+    resolver.addresses = ["10.0.0.1"]
+    bench.clock.advance(10_000)
+    bench.client.ready(bootstrap, bench.now_ms)
+    bench.client.disconnect(bootstrap.id)  # the client's own act is no failure
+    bench.poll()
+    [status] = bench.client.node_statuses(bench.now_ms)
+    unresolved = "bootstrap can't be resolved: bootstrap: Name or service not known"
+    assert status.last_error != unresolved
+    assert status.cause == Cause(Errors.NETWORK_EXCEPTION, None, 1, 10_000, unresolved, "unresolved")
 
 
 def test_a_state_that_changes_between_polls_is_seen_before_the_next_wait() -> None:

@@ -177,3 +177,5 @@ def test_a_topic_that_is_unchanged_is_not_accepted_again(metadata: Metadata) -> 
     """Most topics of a cluster are unchanged: the lock is held only for a short look at each."""
     answer(metadata, 1, {"a": 1, "b": 1})
     assert calls_of(LastSeenEpochs.accept.__code__, lambda: answer(metadata, 1, {"a": 1, "b": 2})) == 1
+    look = Metadata.retain_topic.__code__
+    assert calls_of(look, lambda: answer(metadata, 1, {"b": 2}, is_partial=True)) == 1

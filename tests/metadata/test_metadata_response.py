@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from client_core.cluster import Node
 from client_core.errors import IllegalArgumentError, SchemaError
+from client_core.metadata.leader_epochs import compare
 from client_core.metadata.metadata_response import (
     MetadataReader,
     MetadataResponse,
     TopicFailure,
     read_metadata_response,
 )
+from client_core.metadata.topic_layout import find_faults
 from client_core.metadata.topic_table import TopicTable
 from client_core.protocol.messages import metadata_response as wire
 from client_core.protocol.primitives import FlexibleWriter, Writer, unsigned_varint
@@ -31,7 +33,7 @@ from tests.metadata.strategies import (
     tags,
     write_partition,
 )
-from tests.support.counted_work import python_calls
+from tests.support.counted_work import calls_of, python_calls
 from tests.support.metadata_responses import (
     metadata_message,
     metadata_response,
@@ -230,13 +232,32 @@ def test_an_unchanged_topic_keeps_its_table() -> None:
         assert response.differences.keys() == {"other"}, version
 
 
-def test_known_topics_are_in_step_again_behind_one_that_is_gone() -> None:
-    """Else each topic behind it would be looked up by its name."""
-    counts = {f"t{n}": 1 for n in range(100)}
+@pytest.mark.parametrize(
+    "changed", [{"t0": 0}, {"t0": 2}, *({f"{name}{n}": 2 for n in range(9)} for name in ("t", "new"))]
+)
+def test_known_topics_are_in_step_again_behind_those_that_changed(changed: dict[str, int]) -> None:
+    """Else each topic behind them would be looked up by its name. Without partitions: it is gone."""
+    counts = {f"t{n}": 1 for n in range(1_000)}
     tables = known(read(1, counts))
-    del counts["t0"]
-    body = metadata_response(1, counts)
+    later = (changed | counts | changed).items()
+    body = metadata_response(1, {name: count for name, count in later if count})
     assert python_calls(lambda: read_metadata_response(body, 13, tables)) < 2 * len(counts)
+
+
+def test_usual_topics_are_read_in_a_run_and_compared_each_for_itself() -> None:
+    """The topic before an unusual one is read alone, because its end may be wrong."""
+    tables = known(read(3, [topic(name, [partition(p) for p in range(4)]) for name in "abcd"]))
+    run = [topic(name, [partition(p, leader=(p + n) % 3) for p in range(4)]) for n, name in enumerate("abcd")]
+    body = metadata_response(3, [*run, topic("empty", 0), topic("failed", 40, error=5)])
+    read_anew: list[MetadataResponse] = []
+    one_by_one = calls_of(
+        find_faults.__code__, lambda: read_anew.append(read_metadata_response(body, 13, tables))
+    )
+    assert one_by_one == len(["the run", "d", "empty"])
+    [response] = read_anew
+    found = known(response)
+    assert response.differences == {name: compare(tables[name], found[name]) for name in "abcd"}
+    assert response.errors == {"failed": 5}
 
 
 def test_versions_with_one_layout_share_tables_and_others_do_not() -> None:

@@ -140,5 +140,6 @@ def test_an_unchanged_topic_is_the_same_object_in_each_snapshot(metadata: Metada
 
 def test_an_update_answers_with_the_snapshot_in_numbers(metadata: Metadata) -> None:
     described = [topic("a", 3, nodes=(0, 1)), topic("b", [partition(0, leader=None, error=5)])]
-    response = read_metadata_response(metadata_response(2, described), 13)
-    assert metadata.update(0, response, False, 0) == (1, 2, 4, 1, "cluster")
+    for topics, numbers in (([], (1, 0, 0, 0)), (described, (2, 2, 4, 1))):
+        response = read_metadata_response(metadata_response(2, topics), 13)
+        assert metadata.update(0, response, False, 0) == (*numbers, "cluster")

@@ -17,7 +17,8 @@ from client_core.metadata.metadata_cache import RefreshTime
 from client_core.metadata.metadata_response import read_metadata_response
 from client_core.metadata.producer_metadata import ProducerMetadata, TopicError
 from tests.metadata.test_refresh_schedule import Unjittered
-from tests.support.metadata_responses import metadata_response, topic
+from tests.support.counted_work import calls_of
+from tests.support.metadata_responses import metadata_response, partition, topic
 from tests.support.mock_clock import MockClock
 from tests.support.waiting import patient, wait_until
 
@@ -146,6 +147,8 @@ def test_metadata_equivalent_responses_backoff(metadata: ProducerMetadata) -> No
     assert metadata.time_to_next_update(120) == 200
     assert metadata.time_to_next_update(220) == 100
     assert metadata.time_to_next_update(320) == 0
+    metadata.request_update(True)
+    assert metadata.time_to_next_update(120) == 100
     metadata.close()
     with pytest.raises(KafkaError, match="Requested metadata update after close"):
         metadata.await_update(metadata.request_update(False), 500)
@@ -179,7 +182,7 @@ def test_metadata_partial_update(metadata: ProducerMetadata) -> None:
 def test_request_update_for_topic(metadata: ProducerMetadata) -> None:
     metadata.add("topic-1", 0)
     metadata.add("topic-2", 0)
-    metadata.request_update_for_topic("topic-1")
+    assert metadata.request_update_for_topic("topic-1") == metadata.update_version
     answer(metadata, ["topic-1"], is_partial=True)
     assert not is_update_requested(metadata)
     metadata.request_update_for_topic("topic-1")
@@ -236,27 +239,51 @@ def test_a_look_up_s_mark_renews_the_expiry(metadata: ProducerMetadata) -> None:
     assert metadata.cache.topic("t") is None
 
 
-def answer_alike(metadata: ProducerMetadata, names: Iterable[str], now_ms: int) -> None:
-    """The response to a full request, read as the client reads it: compared with the last as a whole."""
+def answer_alike(metadata: ProducerMetadata, names: Iterable[str], now_ms: int, error: int = 0) -> None:
+    """The response to a full request, read as the client reads it: compared with the last as a whole.
+
+    `error` is that of each topic's partition.
+    """
     metadata.request_update(True)
     asked = metadata.new_metadata_request_and_version(now_ms)
-    body = metadata_response(1, [topic(name) for name in names])
+    body = metadata_response(1, [topic(name, [partition(error=error)]) for name in names])
     response = asked.builder.decode_response(body, 13)
     metadata.update(asked.request_version, response, asked.is_partial, now_ms)
 
 
 def test_unused_topics_expire_though_all_responses_are_equal(metadata: ProducerMetadata) -> None:
-    for name in ("used", "unused"):
+    names = ("unused", "used")
+    for name in names:
         metadata.add(name, 0)
-    answer_alike(metadata, ["used", "unused"], 0)
+    answer_alike(metadata, names, 0)
     tables = metadata.cache.topics
-    for now_ms in range(1_000, IDLE_MS, 1_000):
+    for now_ms in (*range(1_000, IDLE_MS, 1_000), IDLE_MS - 1):
         metadata.cache.topics["used"].use.touched = True
-        answer_alike(metadata, ["used", "unused"], now_ms)
+        answer_alike(metadata, names, now_ms)
         assert metadata.cache.topics is tables
         assert metadata.cache.last_successful_refresh_ms == now_ms
-    answer_alike(metadata, ["used", "unused"], IDLE_MS)
+    answer_alike(metadata, names, IDLE_MS)
     assert metadata.topics == metadata.cache.topics.keys() == {"used"}
+
+
+def test_topics_that_stay_are_not_looked_at_one_by_one(metadata: ProducerMetadata) -> None:
+    names = ["a", "b", "c"]
+    for name in names:
+        metadata.add(name, 0)
+    answer_alike(metadata, names, 0)
+    look = ProducerMetadata.retain_topic.__code__
+    assert calls_of(look, lambda: answer_alike(metadata, names, 10)) == 0
+    metadata.add("late", 10)
+    assert calls_of(look, lambda: answer(metadata, ["late"], is_partial=True, now_ms=20)) == 1
+
+
+def test_a_partition_s_error_asks_for_another_update_after_each_equal_response(
+    metadata: ProducerMetadata,
+) -> None:
+    metadata.add("t", 0)
+    for now_ms in (0, 10):
+        answer_alike(metadata, ["t"], now_ms, Errors.LEADER_NOT_AVAILABLE.code)
+        assert is_update_requested(metadata)
 
 
 def test_a_topic_that_is_added_between_equal_responses_stays_new_until_one_has_it(

@@ -60,7 +60,7 @@ def answer(rig: ProducerRig, **by_topic: TopicConfigs | Errors) -> None:
         topic: TopicConfigsFailure(one.code, one.message) if isinstance(one, Errors) else one
         for topic, one in by_topic.items()
     }
-    rig.answer(DescribedTopics(said))
+    rig.answer(DescribedTopics(said, 0))
 
 
 def test_configs_come_with_how_long_they_took() -> None:

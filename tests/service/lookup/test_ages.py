@@ -155,6 +155,18 @@ def test_large_answers_are_asked_for_less_often() -> None:
     assert set(others) <= {10_000, 10_100}
 
 
+def test_a_topic_counts_as_one_more_partition() -> None:
+    """100 topics of 39 partitions count as 8 times 500: a refresh in 8 seconds."""
+    producer, topics = Brokers(), {f"t{n}": 39 for n in range(100)}
+    ages = ages_over(producer, **topics)
+    for _ in range(30_000 // 200):
+        producer.clock.advance(200)
+        for topic in topics:
+            look(producer, ages, topic)
+    times_ms = [ticket.asked["at_ms"] for ticket in producer.refreshes]
+    assert [b - a for a, b in pairwise(times_ms)][1:] == [8_000, 8_000]
+
+
 def test_the_most_topics_in_one_refresh_and_the_others_in_the_next() -> None:
     producer = Brokers()
     ages = ages_over(producer, **{f"t{n}": 1 for n in range(MOST_TOPICS + 10)})

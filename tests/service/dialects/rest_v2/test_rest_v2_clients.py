@@ -200,3 +200,5 @@ def test_karapaces_list_of_accept_headers_is_served_and_that_of_those_that_are_n
     )
     statuses = {name: web.get("/brokers", headers={"Accept": name}).status_code for name in served + refused}
     assert statuses == {**dict.fromkeys(served, 200), **dict.fromkeys(refused, 406)}
+    one_list = [("Accept", "application/*;q=0"), ("Accept", "*/*")]
+    assert web.get("/brokers", headers=one_list).status_code == 406
