@@ -101,7 +101,7 @@ def test_a_secret_among_the_settings_is_refused_with_what_to_do_and_not_shown() 
         ),
         (
             {"kafka": {"buffer.memory": 134217728}},
-            "resources.limits.memory: 256Mi is too small for these settings: give 333Mi",
+            "resources.limits.memory: 256Mi is too small for these settings: give 334Mi",
         ),
         ({"resources": {"limits": {"memory": "64M"}}}, "limits.memory: 64M is too small"),
         (

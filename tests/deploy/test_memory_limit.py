@@ -51,7 +51,7 @@ _WAITING: Final = b'{"records":[{"value":"x"}]}'
 _CONNECTIONS: Final = {
     "heads": b"GET /v1/topics" + _LONG_HEAD,
     "admin heads": b"GET /metrics" + _LONG_HEAD,
-    "waiting requests": b"POST /v1/topics/orders/records?timeout_ms=60000 HTTP/1.1\r\nHost: localhost\r\n"
+    "waiting requests": b"POST /v1/topics/orders/records?timeout_ms=10000 HTTP/1.1\r\nHost: localhost\r\n"
     b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(_WAITING), _WAITING),
 }
 #: Callers that keep a tenth of a processor busy for some ten seconds.
@@ -198,7 +198,11 @@ def many_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("many_files")
-@pytest.mark.parametrize("what", _CONNECTIONS)
+@pytest.mark.parametrize(
+    ("limited", "what"),
+    [(96, "heads"), (256, "heads"), (96, "admin heads"), (96, "waiting requests")],
+    indirect=["limited"],
+)
 def test_no_number_of_connections_exceeds_the_limit(
     limited: LimitedCgroup, what: str, tmp_path: Path
 ) -> None:
