@@ -56,7 +56,7 @@ def test_many_partitions_of_a_topic_are_sent_in_events_of_bounded_size() -> None
     events = reported(before, after)
     assert {event for event, _ in events} == {"leader"}
     sizes = [len(data["partitions"]) for _, data in events]
-    assert max(sizes) == PARTITIONS_PER_EVENT
+    assert max(sizes) == 100, "docs/watch.md says so"
     assert sum(sizes) == 1_250
     assert [p["partition"] for _, data in events for p in data["partitions"]] == list(range(1_250))
 
@@ -76,7 +76,7 @@ def test_topics_that_did_not_change_are_passed_over_with_pauses() -> None:
     before, after = two(topics(3 * PIECE, 1), topics(3 * PIECE, 1))
     steps = list(changes_between(before, after, AT))
     assert steps.count(None) == len(steps)
-    assert 3 <= len(steps) <= 10
+    assert len(steps) == 3 + 3, "of the topics now, and of those before"
 
 
 def test_a_topic_that_lost_partitions_begins_anew_under_its_own_word() -> None:
@@ -129,6 +129,8 @@ def test_the_log_is_bounded_in_number_and_in_bytes() -> None:
         assert log.number == 1_000
         assert log.after(0) is None
         assert [change.number for change in log.after(999) or []] == [1_000]
+    assert len(log_of(9, max_bytes=9 * 36)) == 9
+    assert len(log_of(41, max_changes=40)) == 31, "a quarter is dropped at once"
 
 
 def test_one_change_larger_than_the_log_is_numbered_and_not_kept() -> None:
