@@ -377,7 +377,8 @@ async def test_a_watcher_that_falls_behind_is_dropped_with_the_reason_and_can_co
             await quick.next("leader")
         slow.go_on()
         stuck = await slow.next("leader")
-        assert (await slow.next("end")).data["reason"] == "too_slow"
+        end = (await slow.next("end")).data
+        assert end == {"reason": "too_slow", "detail": "the watcher is too many changes behind"}
         await slow.until_ended()
         web.producer.set_topics([described("orders", [1], epoch=6)])
         await quick.next("leader")
@@ -460,7 +461,8 @@ async def test_a_watch_ends_in_good_order_when_the_sidecar_shuts_down(web: Nativ
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.app.sidecar.drain.begin()
-        assert (await watch.next("end")).data["reason"] == "shutting_down"
+        end = (await watch.next("end")).data
+        assert end == {"reason": "shutting_down", "detail": "the sidecar is shutting down"}
         await watch.until_ended()
     async with watching(web.app, "/v1/watch") as late:
         await late.next("end")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from service.admission.caller import ANYONE
 from service.watch.changes import PARTITIONS_PER_EVENT, PIECE, Change, changes_between
+from service.watch.event_stream import in_turns
 from service.watch.snapshot import TopicTexts, snapshot_pieces, topic_pieces
 from service.watch.subscription import ChangeLog, Start, Subscription
 from tests.support.event_stream import KnownCluster
@@ -159,11 +161,35 @@ def test_a_topics_text_is_made_once_for_all_watchers_until_it_changes() -> None:
     producer.set_topics(topics(2, 2))
     texts = TopicTexts()
     (first,) = texts.of(producer.cache.topics["t0"])
+    (other,) = texts.of(producer.cache.topics["t1"])
     (again,) = texts.of(producer.cache.topics["t0"])
-    assert again is first
+    assert again is first != other
     producer.set_topics(topics(2, 2, leader=2, epoch=1))
     (changed,) = texts.of(producer.cache.topics["t0"])
     assert changed != first
+
+
+def test_the_texts_of_topics_are_kept_up_to_a_size_in_all() -> None:
+    producer = FakeProducer()
+    producer.set_topics(topics(2, 2))
+    before = producer.cache.topics
+    producer.set_topics(topics(2, 2, leader=2, epoch=1))
+    size = len(b"".join(topic_pieces(before["t0"])))
+    for max_bytes, is_kept in ((2 * size, True), (2 * size - 1, False)):
+        texts = TopicTexts(max_bytes)
+        made = [list(texts.of(table)) for table in (before["t0"], before["t1"], producer.cache.topics["t1"])]
+        assert [len(text) for (text,) in made] == [size] * 3
+        (again,) = texts.of(before["t0"])
+        assert (again is made[0][0]) == is_kept
+
+
+async def test_pieces_are_joined_into_writes_and_others_have_their_turn_after_each() -> None:
+    had_turn: list[int] = []
+    written: list[tuple[int, int]] = []
+    async for chunk in in_turns([bytes(32 * 1024)] * 5):
+        written.append((len(chunk) // 1024, len(had_turn)))
+        asyncio.get_running_loop().call_soon(had_turn.append, 1)
+    assert written == [(64, 0), (64, 1), (32, 2)]
 
 
 def test_a_snapshot_says_what_the_api_says() -> None:
