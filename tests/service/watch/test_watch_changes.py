@@ -131,7 +131,7 @@ def test_the_log_is_bounded_in_number_and_in_bytes() -> None:
         assert log.number == 1_000
         assert log.after(0) is None
         assert [change.number for change in log.after(999) or []] == [1_000]
-    assert len(log_of(9, max_bytes=9 * 36)) == 9
+    assert len(log_of(9, max_bytes=9 * 35)) == 9
     assert len(log_of(41, max_changes=40)) == 31, "a quarter is dropped at once"
 
 
