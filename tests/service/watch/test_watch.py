@@ -346,9 +346,10 @@ async def test_changes_that_are_not_kept_any_more_are_a_gap() -> None:
         for epoch in range(1, 7):
             web.producer.set_topics([described("orders", [1], epoch=epoch)])
             change = await watch.next("leader")
-    async with watching(web.app, "/v1/watch", {"last-event-id": last_id}) as again:
-        assert (await again.next("reset")).data["reason"] == "gap"
-        assert (await again.next("snapshot")).last_id == change.last_id
+    for target in ("/v1/watch", "/v1/watch?topics=orders"):
+        async with watching(web.app, target, {"last-event-id": last_id}) as again:
+            assert (await again.next("reset")).data["reason"] == "gap"
+            assert (await again.next("snapshot")).last_id == change.last_id
 
 
 async def test_nothing_is_followed_when_nobody_has_watched_for_long_and_the_next_hears_of_the_gap() -> None:
