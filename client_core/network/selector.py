@@ -83,7 +83,7 @@ class IdleExpiry:
     def __init__(self, max_idle_ms: int, now_ms: int) -> None:
         self.max_idle_ms = max_idle_ms
         self._last_active_ms: dict[int, int] = {}
-        #: No connection expires before this.
+        #: No connection expires before this: until then `expired` need not be called.
         self.next_check_ms = now_ms + max_idle_ms
 
     def touch(self, node_id: int, now_ms: int) -> None:
@@ -98,8 +98,6 @@ class IdleExpiry:
 
     def expired(self, now_ms: int) -> int | None:
         """Returns the longest idle connection if it exceeds the limit; at most one per call."""
-        if now_ms <= self.next_check_ms:
-            return None
         if not self._last_active_ms:
             self.next_check_ms = now_ms + self.max_idle_ms
             return None

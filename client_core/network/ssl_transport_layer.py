@@ -276,8 +276,8 @@ class SslTransportLayer:
     def _encrypt(self, record: Piece) -> int:
         try:
             written = self._ssl.write(record)
-        except ssl.SSLError as error:
-            raise ssl_failures.stream_failure(error, self._host) from error
+        except ssl.SSLError as error:  # OpenSSL says why only once, to the read that found it
+            raise self._failure or ssl_failures.stream_failure(error, self._host) from error
         assert written == len(record), "a MemoryBIO is never full"
         return written
 

@@ -33,11 +33,12 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.listener.connections import HEADER_BYTES, USUAL_HEAD_BYTES, Connections
+from service.listener.connections import HEADER_BYTES, Connections
 from service.listener.http_exchange import (
     MAX_TARGET_BYTES,
     NO_URL,
     TOO_LONG,
+    TOO_MANY_LARGE,
     LingeringTransport,
     RefusedError,
     check_coding,
@@ -67,15 +68,6 @@ LINGER_S: Final = 2.0
 
 #: How long a TLS caller may take to send its close_notify once nothing is left to write.
 _GOODBYE_S: Final = 0.1
-
-
-_TOO_MANY_LARGE: Final = Problem(
-    429,
-    f"the heads of requests take too much memory; send less than {USUAL_HEAD_BYTES} bytes, or try again",
-    retriable=True,
-    written="no",
-    headers=((b"retry-after", b"1"),),
-)
 
 
 class _NoTrailers(list[tuple[bytes, bytes]]):
@@ -237,7 +229,7 @@ class ApiProtocol(HttpToolsProtocol):
             if not self._has_head and not self._hold_heads(
                 self._heads_bytes + min(came_bytes, MAX_HEAD_BYTES)
             ):
-                self._refuse(_TOO_MANY_LARGE)
+                self._refuse(TOO_MANY_LARGE)
             return
         if self._has_head:
             what = "the bytes between the chunks of a body or behind them"
@@ -283,7 +275,7 @@ class ApiProtocol(HttpToolsProtocol):
         if not self.parser.should_upgrade():  # else it is parsed again
             self._whole_heads_bytes += head_bytes
             if not self._hold_heads(self._whole_heads_bytes):
-                raise RefusedError(_TOO_MANY_LARGE)
+                raise RefusedError(TOO_MANY_LARGE)
         self._make_scope()
         super().on_headers_complete()
         self._has_head = self._had_head = True

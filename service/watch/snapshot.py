@@ -28,7 +28,8 @@ _MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
 class TopicTexts:
     """Caches the JSON of topics, each as long as its table is the same object."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_kept_bytes: int = _MAX_KEPT_BYTES) -> None:
+        self._max_kept_bytes = max_kept_bytes
         self._kept: dict[str, tuple[TopicTable, bytes]] = {}
         self._bytes = 0
 
@@ -51,7 +52,7 @@ class TopicTexts:
     def _keep(self, table: TopicTable, text: bytes) -> None:
         before = self._kept.pop(table.name, None)
         self._bytes += len(text) - (0 if before is None else len(before[1]))
-        if self._bytes > _MAX_KEPT_BYTES:
+        if self._bytes > self._max_kept_bytes:
             self.clear()
             self._bytes = len(text)
         self._kept[table.name] = (table, text)

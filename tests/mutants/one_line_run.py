@@ -147,14 +147,20 @@ def _recorded(record: str, tests: str) -> tuple[coverage.CoverageData, dict[str,
     name = f"{record}-{tests.replace('/', '-')}-{_digest([f'{record}/**/*.py', pattern])}"
     data, durations = _KEPT / f"{name}.coverage", _KEPT / f"{name}.json"
     if not durations.exists():
-        settings = _KEPT / f"{name}.rc"
-        settings.write_text(f"[run]\nsource = {record}\nrelative_files = true\ndata_file = {data}\n")
+        # Under names of our own until it is complete: another run may record the same.
+        settings, own_data, own_durations = (
+            _KEPT / f"{name}.{os.getpid()}.{kind}" for kind in ("rc", "coverage", "json")
+        )
+        settings.write_text(f"[run]\nsource = {record}\nrelative_files = true\ndata_file = {own_data}\n")
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q"]
         command += ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "tests.mutants.one_line_recording"]
         command += ["-m", _QUICK, tests]
         print(f"recording {tests} ...", flush=True)
-        environment = {**os.environ, DURATIONS_VARIABLE: str(durations)}
+        environment = {**os.environ, DURATIONS_VARIABLE: str(own_durations)}
         subprocess.run(command, check=False, cwd=_ROOT, env=environment, stdout=subprocess.DEVNULL)
+        settings.unlink()
+        own_data.replace(data)
+        own_durations.replace(durations)
     lines = coverage.CoverageData(str(data))
     lines.read()
     return lines, json.loads(durations.read_text(encoding="utf-8"))

@@ -295,15 +295,17 @@ def test_one_frame_may_take_more_than_there_is_and_then_no_other_gets_any() -> N
 
 def test_those_refused_get_their_turn_in_the_order_in_which_they_asked() -> None:
     pool = MemoryPool(10)
-    assert pool.try_reserve(1, 10)
+    assert pool.try_reserve(0, 1)
+    assert pool.try_reserve(1, 9)
     assert not pool.try_reserve(2, 1)
     assert not pool.try_reserve(3, 1)
     assert pool.next_in_line() is None
-    pool.release(1)
+    pool.release(0)  # one byte is enough
     assert pool.next_in_line() == 2
     assert not pool.try_reserve(4, 1)
     assert not pool.try_reserve(3, 1)
     assert pool.try_reserve(2, 1)
+    pool.release(1)
     assert pool.try_reserve(3, 1)
     assert pool.next_in_line() == 4
 

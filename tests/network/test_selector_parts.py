@@ -359,7 +359,9 @@ def test_the_least_recently_used_one_expires_first_and_one_at_a_time() -> None:
 
 def test_the_oldest_is_looked_at_no_earlier_than_it_can_have_expired() -> None:
     idle = IdleExpiry(100, now_ms=0)
-    assert idle.expired(150) is None  # nobody is here: next look after 250
+    assert idle.next_check_ms == 100
+    assert idle.expired(150) is None  # nobody is here
+    assert idle.next_check_ms == 250
     idle.touch(1, 150)
     assert idle.expired(250) is None
     assert idle.expired(251) == 1

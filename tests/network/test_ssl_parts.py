@@ -108,6 +108,8 @@ def test_the_private_file_is_a_temporary_one_where_there_is_none_in_memory(
     monkeypatch.setattr(tempfile, "tempdir", os.fspath(tmp_path))
     with ssl_pem.private_file("text") as path:
         assert path.startswith(os.fspath(tmp_path))
+        with open(path) as file:
+            assert file.read() == "text"
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert os.listdir(tmp_path) == []
 

@@ -186,6 +186,18 @@ def test_a_tampered_record_ends_the_connection_and_sends_the_peer_an_alert() -> 
     assert pipe.error.reason == "SSLV3_ALERT_BAD_RECORD_MAC"
 
 
+def test_a_write_after_a_failed_record_sends_the_alert_and_names_the_cause() -> None:
+    transport, pipe = connected()
+    pipe.send(b"good")
+    pipe.send(b"tampered with")
+    pipe.to_client[-1] ^= 1
+    assert transport.read(KIB) == b"good"
+    assert transport.write(()) == 0
+    assert pipe.error is not None
+    with pytest.raises(DisconnectError, match=r"TLS failed: .*(BAD_RECORD_MAC|RECORD_LAYER_FAILURE)"):
+        transport.write([b"a request"])
+
+
 def test_a_large_frame_takes_few_reads_of_the_network_and_no_byte_twice() -> None:
     transport, pipe = connected()
     size = 8 * KIB * KIB
@@ -215,11 +227,14 @@ def test_a_broker_that_wants_a_certificate_says_so_after_the_handshake_to_a_read
 
 
 def test_a_write_that_fails_without_an_error_and_a_failure_after_bytes_came_are_disconnections() -> None:
-    transport, pipe = connected()
-    pipe.send(b"an answer that nobody will read")
-    pipe.end()
-    with pytest.raises(DisconnectError, match="the peer closed the connection"):
-        transport.write([b"a request"])
+    for gives, reads in ([], 2), ([1] * 30, 16):  # of an endless peer the cause is not looked for forever
+        transport, pipe = connected()
+        pipe.send(b"an answer that nobody will read")
+        pipe.gives = list(gives)
+        pipe.end()
+        with pytest.raises(DisconnectError, match="the peer closed the connection"):
+            transport.write([b"a request"])
+        assert pipe.reads == reads
     transport, pipe = connected()
     pipe.send(b"good")
     assert transport.read(KIB) == b"good"

@@ -112,14 +112,17 @@ def test_the_checksum_does_not_depend_on_how_records_came_in() -> None:
     assert decode_record_batch(at_once.build()).crc == decode_record_batch(one_by_one.build()).crc
 
 
-@pytest.mark.parametrize("size", [TABLE_SIZE - 9, TABLE_SIZE - 1, TABLE_SIZE, TABLE_SIZE + 1, 20_000])
-@pytest.mark.parametrize("has_key", [True, False])
-def test_sizes_beyond_the_tables_are_encoded_too(size: int, has_key: bool) -> None:
+@pytest.mark.parametrize("size", [*range(TABLE_SIZE - 12, TABLE_SIZE + 2), 20_000])
+def test_sizes_beyond_the_tables_are_encoded_too(size: int) -> None:
     content = bytes(size)
-    builder = PlainRecordsBuilder(100_000)
-    append_all(builder, [record(content, content if has_key else None)])
-    (read,) = decode_record_batch(builder.build()).records()
-    assert (read.value, read.key) == (content, content if has_key else None)
+    for key in (None, b"k", content):
+        builder, alone, copied = (PlainRecordsBuilder(100_000) for _ in range(3))
+        append_all(builder, [record(content, key)])
+        alone.append_where_more_fits(record(content, key), size + len(key or b""), WALL_MS)
+        builder.copy_to(copied, [range(1)])
+        (read,) = decode_record_batch(builder.build()).records()
+        assert (read.value, read.key) == (content, key)
+        assert builder.build() == alone.build() == copied.build()
 
 
 def test_offsets_beyond_the_tables_are_encoded_too() -> None:

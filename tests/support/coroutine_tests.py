@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tests.support.waiting import patient
 
@@ -35,16 +35,25 @@ async def until(condition: Any) -> None:
         await asyncio.sleep(0)
 
 
+#: Turns of a loop at one moment; a scenario that takes more waits for a time that does not come.
+_MOST_TURNS: Final = 20_000
+
+
 class _JumpingSelector(selectors.DefaultSelector):
     """Where nothing is ready, the time until the next timer is over at once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
+            self._turns += 1
+            if self._turns == _MOST_TURNS:
+                raise AssertionError("the loop turns and waits for nothing")
             return super().select(timeout)
+        self._turns = 0
         ready = super().select(0)
         if not ready:
             self.now_s += timeout

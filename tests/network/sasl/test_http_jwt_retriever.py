@@ -214,6 +214,8 @@ def test_cancel_ends_a_question_that_is_not_answered() -> None:
         thread = threading.Thread(target=ask_once)
         thread.start()
         assert arrived.wait(30)
+        assert asking._inherited.socket is not None
+        assert asking._inherited.socket.gettimeout() == 120  # the connect had ten seconds
         asking.cancel()
         thread.join(patient(30))
         assert [type(error) for error in errors] == [DisconnectError]

@@ -415,6 +415,7 @@ def test_owners_who_leave_one_after_the_other_leave_the_rest_in_order() -> None:
         assert batch.record_count == 8
         batch.drop_removed()
         batch.drop_removed()
+        assert batch.is_full == is_closed
         assert values_in(batch) == [b"%d" % number for number in range(0, 50, 7)]
         batch.complete(100, None)
         reported = {int(owner.name): owner.receipts[0].offset for owner in owners if owner.times_reported}

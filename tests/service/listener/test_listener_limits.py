@@ -223,7 +223,7 @@ async def test_large_heads_are_refused_while_others_wait_for_their_end_or_for_th
         async with Served(app, limits=limits(large_heads_bytes=30_000)) as served:
             callers = [await served.call() for _ in range(3)]
             callers[0].send(first)
-            await until(lambda held=served.connections: held.large_heads_bytes > 15_000)  # type: ignore[misc]
+            await until(lambda held=served.connections: held.large_heads_bytes > 15_000)
             callers[1].send(large + b"\r\nX-Quick: 1\r\n\r\n")
             status, headers, body = await callers[1].answer()
             assert (status, headers["retry-after"], json.loads(body)["written"]) == (429, "1", "no"), first[
@@ -234,10 +234,10 @@ async def test_large_heads_are_refused_while_others_wait_for_their_end_or_for_th
             answer.set()
             if first is large:
                 await callers[0].hang_up()
-            await until(lambda held=served.connections: held.large_heads_bytes == 0)  # type: ignore[misc]
+            await until(lambda held=served.connections: held.large_heads_bytes == 0)
             callers[2].send(large + b"\r\nX-Quick: 1\r\n\r\n")
             assert (await callers[2].answer())[0] == 200
-            await until(lambda held=served.connections: held.large_heads_bytes == 0)  # type: ignore[misc]
+            await until(lambda held=served.connections: held.large_heads_bytes == 0)
 
 
 async def test_a_large_head_whose_body_comes_after_the_answer_is_counted_until_then() -> None:

@@ -18,7 +18,7 @@ from service.native.watch import (
     TopicChanged,
     wants_json,
 )
-from tests.support.coroutine_tests import until
+from tests.support.coroutine_tests import timed, until
 from tests.support.event_stream import KnownCluster, watching
 from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import node, partition, topic
@@ -219,6 +219,29 @@ async def test_an_unknown_topic_is_an_error_in_the_snapshot_and_is_sent_when_it_
         web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
 
 
+def test_a_watched_topic_that_is_gone_is_looked_up_at_an_interval_for_all_its_watchers() -> None:
+    web = of_orders(watch_look_up_ms=1_000)
+
+    async def scenario() -> list[list[str]]:
+        asked = []
+        async with watching(web.app, "/v1/watch?topics=orders"):
+            await asyncio.sleep(1.2)
+            web.producer.set_topics([PAYMENTS])
+            await asyncio.sleep(0.3)
+            async with watching(web.app, "/v1/watch?topics=orders"):
+                for pause_s in (0.01, 0.5, 0.9, 0.2):  # until 1.51, 2.01, 2.91 and 3.11 s
+                    await asyncio.sleep(pause_s / 2)
+                    web.producer.clock.advance(2_000)  # beyond what is remembered as missing
+                    await asyncio.sleep(pause_s / 2)
+                    asked.append([name for ticket in web.producer.waiting for name in ticket.asked["names"]])
+                    for ticket in tuple(web.producer.waiting):
+                        web.producer.say_unknown(ticket)
+        return asked
+
+    asked, _ = timed(scenario())
+    assert asked == [["orders"], ["orders"], [], ["orders"]], "first for the second watcher itself"
+
+
 async def test_topics_that_are_watched_by_name_are_kept_in_use(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch?topics=orders") as watch:
         await watch.next("snapshot")
@@ -323,9 +346,10 @@ async def test_changes_that_are_not_kept_any_more_are_a_gap() -> None:
         for epoch in range(1, 7):
             web.producer.set_topics([described("orders", [1], epoch=epoch)])
             change = await watch.next("leader")
-    async with watching(web.app, "/v1/watch", {"last-event-id": last_id}) as again:
-        assert (await again.next("reset")).data["reason"] == "gap"
-        assert (await again.next("snapshot")).last_id == change.last_id
+    for target in ("/v1/watch", "/v1/watch?topics=orders"):
+        async with watching(web.app, target, {"last-event-id": last_id}) as again:
+            assert (await again.next("reset")).data["reason"] == "gap"
+            assert (await again.next("snapshot")).last_id == change.last_id
 
 
 async def test_nothing_is_followed_when_nobody_has_watched_for_long_and_the_next_hears_of_the_gap() -> None:
@@ -377,7 +401,8 @@ async def test_a_watcher_that_falls_behind_is_dropped_with_the_reason_and_can_co
             await quick.next("leader")
         slow.go_on()
         stuck = await slow.next("leader")
-        assert (await slow.next("end")).data["reason"] == "too_slow"
+        end = (await slow.next("end")).data
+        assert end == {"reason": "too_slow", "detail": "the watcher is too many changes behind"}
         await slow.until_ended()
         web.producer.set_topics([described("orders", [1], epoch=6)])
         await quick.next("leader")
@@ -438,6 +463,25 @@ async def test_a_watcher_hears_comments_while_nothing_changes_and_gives_its_plac
 # -- rhythm and end ------------------------------------------------------------------------------------------
 
 
+def test_a_heartbeat_comes_only_after_a_time_without_events() -> None:
+    web = of_orders(watch_heartbeat_ms=1_000)
+
+    async def scenario() -> list[int]:
+        async with watching(web.app, "/v1/watch") as watch:
+            await watch.next("snapshot")
+            await asyncio.sleep(0.6)
+            web.producer.set_topics([described("orders", [2], 1)])
+            await watch.next("leader")
+            comments = []
+            for pause_s in (0.0, 0.9, 0.2, 0.7, 0.2):
+                await asyncio.sleep(pause_s)
+                comments.append(watch.reader.comments)
+            return comments
+
+    comments, _ = timed(scenario())
+    assert comments == [0, 0, 1, 1, 2]
+
+
 async def test_status_comes_in_the_rhythm_that_was_asked_for(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch?status_ms=250") as watch:
         snapshot = await watch.next("snapshot")
@@ -460,7 +504,8 @@ async def test_a_watch_ends_in_good_order_when_the_sidecar_shuts_down(web: Nativ
     async with watching(web.app, "/v1/watch") as watch:
         await watch.next("snapshot")
         web.app.sidecar.drain.begin()
-        assert (await watch.next("end")).data["reason"] == "shutting_down"
+        end = (await watch.next("end")).data
+        assert end == {"reason": "shutting_down", "detail": "the sidecar is shutting down"}
         await watch.until_ended()
     async with watching(web.app, "/v1/watch") as late:
         await late.next("end")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from service.admission.caller import ANYONE
 from service.watch.changes import PARTITIONS_PER_EVENT, PIECE, Change, changes_between
+from service.watch.event_stream import in_turns
 from service.watch.snapshot import TopicTexts, snapshot_pieces, topic_pieces
 from service.watch.subscription import ChangeLog, Start, Subscription
 from tests.support.event_stream import KnownCluster
@@ -56,7 +58,7 @@ def test_many_partitions_of_a_topic_are_sent_in_events_of_bounded_size() -> None
     events = reported(before, after)
     assert {event for event, _ in events} == {"leader"}
     sizes = [len(data["partitions"]) for _, data in events]
-    assert max(sizes) == PARTITIONS_PER_EVENT
+    assert max(sizes) == 100, "docs/watch.md says so"
     assert sum(sizes) == 1_250
     assert [p["partition"] for _, data in events for p in data["partitions"]] == list(range(1_250))
 
@@ -76,7 +78,7 @@ def test_topics_that_did_not_change_are_passed_over_with_pauses() -> None:
     before, after = two(topics(3 * PIECE, 1), topics(3 * PIECE, 1))
     steps = list(changes_between(before, after, AT))
     assert steps.count(None) == len(steps)
-    assert 3 <= len(steps) <= 10
+    assert len(steps) == 3 + 3, "of the topics now, and of those before"
 
 
 def test_a_topic_that_lost_partitions_begins_anew_under_its_own_word() -> None:
@@ -129,6 +131,8 @@ def test_the_log_is_bounded_in_number_and_in_bytes() -> None:
         assert log.number == 1_000
         assert log.after(0) is None
         assert [change.number for change in log.after(999) or []] == [1_000]
+    assert len(log_of(9, max_bytes=9 * 35)) == 9
+    assert len(log_of(41, max_changes=40)) == 31, "a quarter is dropped at once"
 
 
 def test_one_change_larger_than_the_log_is_numbered_and_not_kept() -> None:
@@ -157,11 +161,35 @@ def test_a_topics_text_is_made_once_for_all_watchers_until_it_changes() -> None:
     producer.set_topics(topics(2, 2))
     texts = TopicTexts()
     (first,) = texts.of(producer.cache.topics["t0"])
+    (other,) = texts.of(producer.cache.topics["t1"])
     (again,) = texts.of(producer.cache.topics["t0"])
-    assert again is first
+    assert again is first != other
     producer.set_topics(topics(2, 2, leader=2, epoch=1))
     (changed,) = texts.of(producer.cache.topics["t0"])
     assert changed != first
+
+
+def test_the_texts_of_topics_are_kept_up_to_a_size_in_all() -> None:
+    producer = FakeProducer()
+    producer.set_topics(topics(2, 2))
+    before = producer.cache.topics
+    producer.set_topics(topics(2, 2, leader=2, epoch=1))
+    size = len(b"".join(topic_pieces(before["t0"])))
+    for max_bytes, is_kept in ((2 * size, True), (2 * size - 1, False)):
+        texts = TopicTexts(max_bytes)
+        made = [list(texts.of(table)) for table in (before["t0"], before["t1"], producer.cache.topics["t1"])]
+        assert [len(text) for (text,) in made] == [size] * 3
+        (again,) = texts.of(before["t0"])
+        assert (again is made[0][0]) == is_kept
+
+
+async def test_pieces_are_joined_into_writes_and_others_have_their_turn_after_each() -> None:
+    had_turn: list[int] = []
+    written: list[tuple[int, int]] = []
+    async for chunk in in_turns([bytes(32 * 1024)] * 5):
+        written.append((len(chunk) // 1024, len(had_turn)))
+        asyncio.get_running_loop().call_soon(had_turn.append, 1)
+    assert written == [(64, 0), (64, 1), (32, 2)]
 
 
 def test_a_snapshot_says_what_the_api_says() -> None:
