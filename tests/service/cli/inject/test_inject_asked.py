@@ -79,7 +79,7 @@ def test_resources_and_variables_that_kubernetes_would_refuse_are_refused() -> N
             "--limits",
             "memory=64Mi",
         ): "is too small for these settings: give memory=96Mi",
-        ("--kafka", "buffer.memory=134217728"): "give memory=333Mi, or lower buffer.memory",
+        ("--kafka", "buffer.memory=134217728"): "give memory=334Mi, or lower buffer.memory",
         ("--requests", "ram=1Gi"): "must be one of cpu, memory, ephemeral-storage",
         ("--requests", "cpu=a lot"): "is not a quantity",
         ("--limits", "cpu=1,cpu=2"): "cpu is given twice",
