@@ -1,4 +1,4 @@
-"""Limits of all API connections together: their number, times, large heads and unsent bytes.
+"""Limits of all connections of a server together: their number, times, large heads and unsent bytes.
 
     too many        closes the connections that have been idle longest; if none is idle, new ones wait in the
                     kernel's backlog, at no cost, until one ends
@@ -104,8 +104,10 @@ class Connection(Protocol):
 class Connections(Collector):
     """Counts connections, makes room, and collects the metrics."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, listener: str = "") -> None:
+        """`listener` is named in logs if it is not the API's."""
         self.limits: Final = limits
+        self._where = listener and f" to {listener}"
         #: Accepted and not ended, including those in their TLS handshake.
         self.open = 0
         self._served: set[Connection] = set()
@@ -136,7 +138,9 @@ class Connections(Collector):
         """
         if self._reported_s is None or now_s - self._reported_s >= _REPORT_S:
             self._reported_s = now_s
-            _log.warning("%d connections are open; no more are accepted until some end", self.open)
+            _log.warning(
+                "%d connections%s are open; no more are accepted until some end", self.open, self._where
+            )
         waiting = [
             (since_s, id(connection), connection)
             for connection in self._served

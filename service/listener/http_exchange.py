@@ -21,7 +21,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from service.listener.connections import USUAL_HEAD_BYTES
 from service.wire.asgi import HeaderPairs, Message, Receive, Scope, Send, header_lines
 from service.wire.errors import PROBLEM_TYPE, Problem
 
@@ -45,7 +44,7 @@ NO_URL: Final = Problem(400, "not HTTP/1.1: the target is not a URL", written="n
 TOO_LONG: Final = Problem(414, f"the target is longer than {MAX_TARGET_BYTES} bytes", written="no")
 TOO_MANY_LARGE: Final = Problem(
     429,
-    f"the heads of requests take too much memory; send less than {USUAL_HEAD_BYTES} bytes, or try again",
+    "the headers of unanswered requests take too much memory; send fewer or shorter ones, or try again",
     retriable=True,
     written="no",
     headers=((b"retry-after", b"1"),),

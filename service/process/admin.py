@@ -43,6 +43,9 @@ _log: Final = logging.getLogger(__name__)
 #: Pause before a listener that ended unexpectedly is restarted.
 _PAUSE_S: Final = 1.0
 
+#: Its name in logs.
+_NAME: Final = "the admin listener"
+
 #: The kernel's buffer for a request, and so a read: more than any has here.
 _RECEIVE_BUFFER_BYTES: Final = 16 * 1024
 
@@ -238,7 +241,7 @@ class AdminThread:
 
     def _run(self) -> None:
         clock = SystemClock()
-        uncaught = UncaughtErrors(_log, "the admin listener")
+        uncaught = UncaughtErrors(_log, _NAME)
         with self._bound:
             while not self._stopped.is_set():
                 try:
@@ -251,8 +254,8 @@ class AdminThread:
     def _serve(self) -> None:
         bound = self._bound.dup()  # the listener closes its socket
         with bound:
-            listener = Listener(bound, "the admin listener", receive_buffer_bytes=_RECEIVE_BUFFER_BYTES)
-            server = ApiServer(self._app, [listener], Connections(_LIMITS), has_lifespan=False)
+            listener = Listener(bound, _NAME, receive_buffer_bytes=_RECEIVE_BUFFER_BYTES)
+            server = ApiServer(self._app, [listener], Connections(_LIMITS, _NAME), has_lifespan=False)
             self._server = server
             if not self._stopped.is_set():  # else `stop` was called before there was a server
                 asyncio.run(self._serve_and_watch(server))

@@ -65,6 +65,16 @@ def limited(request: pytest.FixtureRequest) -> Iterator[LimitedCgroup]:
         yield group
 
 
+@contextlib.contextmanager
+def running(limited: LimitedCgroup, folder: Path) -> Iterator[tuple[FakeCluster, Sidecar]]:
+    """A ready sidecar in a cgroup, and its brokers, which have a topic."""
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("orders", partitions=6)
+        with Sidecar(folder, bootstrap_servers=cluster.bootstrap_servers, program=limited.program) as sidecar:
+            wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
+            yield cluster, sidecar
+
+
 def call(url: str, shape: str, **query: str) -> int:
     records, size = _SHAPES[shape]
     body = json.dumps({"value_format": "text", "records": [{"value": "x" * size}] * records}).encode()
@@ -79,28 +89,23 @@ def call(url: str, shape: str, **query: str) -> int:
 def test_callers_are_refused_while_brokers_hang_and_served_when_they_are_back(
     limited: LimitedCgroup, shape: str, tmp_path: Path
 ) -> None:
-    with FakeCluster(3) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        with Sidecar(
-            tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=limited.program
-        ) as sidecar:
-            wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
-            assert sidecar.log().count("for the memory limit of ") == 1
-            hold = cluster.hold_next(ApiKey.PRODUCE, times=100_000)
-            with ThreadPoolExecutor(_CALLERS) as callers:
-                codes = list(
-                    callers.map(
-                        lambda _: call(sidecar.api_url, shape, timeout_ms="5000", max_block_ms="4000"),
-                        range(_ROUNDS * _CALLERS),
-                    )
+    with running(limited, tmp_path) as (cluster, sidecar):
+        assert sidecar.log().count("for the memory limit of ") == 1
+        hold = cluster.hold_next(ApiKey.PRODUCE, times=100_000)
+        with ThreadPoolExecutor(_CALLERS) as callers:
+            codes = list(
+                callers.map(
+                    lambda _: call(sidecar.api_url, shape, timeout_ms="5000", max_block_ms="4000"),
+                    range(_ROUNDS * _CALLERS),
                 )
-            assert sidecar.is_running, sidecar.log()
-            assert 429 in codes
-            assert set(codes) <= {429, 503, 504}
-            hold.release()
-            wait_until(
-                lambda: call(sidecar.api_url, shape) == 200, what="a produce that is acknowledged", every_s=1
             )
+        assert sidecar.is_running, sidecar.log()
+        assert 429 in codes
+        assert set(codes) <= {429, 503, 504}
+        hold.release()
+        wait_until(
+            lambda: call(sidecar.api_url, shape) == 200, what="a produce that is acknowledged", every_s=1
+        )
 
 
 def stream(url: str, form: str) -> int:
@@ -120,31 +125,26 @@ def test_streams_beside_large_bodies_do_not_exceed_the_limit(
     limited: LimitedCgroup, form: str, tmp_path: Path
 ) -> None:
     """Each stream holds reads that nothing counts. Brokers answer, then hang, then answer again."""
-    with FakeCluster(3) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        with (
-            Sidecar(
-                tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=limited.program
-            ) as sidecar,
-            ThreadPoolExecutor(2 * _STREAM_CALLERS) as callers,
-        ):
-            wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
-            for hangs in (False, True, False):
-                hold = cluster.hold_next(ApiKey.PRODUCE, times=100_000) if hangs else None
-                streams = [callers.submit(stream, sidecar.api_url, form) for _ in range(_STREAM_CALLERS)]
-                bodies = [
-                    callers.submit(call, sidecar.api_url, "large", timeout_ms="5000", max_block_ms="4000")
-                    for _ in range(_STREAM_CALLERS)
-                ]
-                codes = [one.result() for one in bodies]
-                assert sidecar.is_running, sidecar.log()
-                if hold is not None:
-                    assert 200 not in codes
-                    hold.release()
-                streamed = [one.result() for one in streams]
-                assert sidecar.is_running, sidecar.log()
-                assert 200 in streamed
-                assert set(streamed) <= {200, 429}
+    with (
+        running(limited, tmp_path) as (cluster, sidecar),
+        ThreadPoolExecutor(2 * _STREAM_CALLERS) as callers,
+    ):
+        for hangs in (False, True, False):
+            hold = cluster.hold_next(ApiKey.PRODUCE, times=100_000) if hangs else None
+            streams = [callers.submit(stream, sidecar.api_url, form) for _ in range(_STREAM_CALLERS)]
+            bodies = [
+                callers.submit(call, sidecar.api_url, "large", timeout_ms="5000", max_block_ms="4000")
+                for _ in range(_STREAM_CALLERS)
+            ]
+            codes = [one.result() for one in bodies]
+            assert sidecar.is_running, sidecar.log()
+            if hold is not None:
+                assert 200 not in codes
+                hold.release()
+            streamed = [one.result() for one in streams]
+            assert sidecar.is_running, sidecar.log()
+            assert 200 in streamed
+            assert set(streamed) <= {200, 429}
 
 
 def test_streams_whose_callers_read_nothing_do_not_exceed_the_limit(
@@ -168,18 +168,11 @@ def test_streams_whose_callers_read_nothing_do_not_exceed_the_limit(
                 while True:
                     caller.sendall(b"%x\r\n%b\r\n" % (len(lines), lines))
 
-    with FakeCluster(3) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        with Sidecar(
-            tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=limited.program
-        ) as sidecar:
-            wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
-            with ThreadPoolExecutor(_STREAM_CALLERS) as callers:
-                list(callers.map(send, [sidecar.api_port] * _STREAM_CALLERS))
-            assert sidecar.is_running, sidecar.log()
-            wait_until(
-                lambda: call(sidecar.api_url, "one small") == 200, what="a produce that is acknowledged"
-            )
+    with running(limited, tmp_path) as (_, sidecar):
+        with ThreadPoolExecutor(_STREAM_CALLERS) as callers:
+            list(callers.map(send, [sidecar.api_port] * _STREAM_CALLERS))
+        assert sidecar.is_running, sidecar.log()
+        wait_until(lambda: call(sidecar.api_url, "one small") == 200, what="a produce that is acknowledged")
 
 
 def is_alive(sidecar: Sidecar) -> bool:
@@ -208,27 +201,20 @@ def test_no_number_of_connections_exceeds_the_limit(
 ) -> None:
     """Requests that wait, and heads without an end. Then all is as before."""
     sent = _CONNECTIONS[what]
-    with FakeCluster(3) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        with Sidecar(
-            tmp_path, bootstrap_servers=cluster.bootstrap_servers, program=limited.program
-        ) as sidecar:
-            wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="a sidecar that is ready")
-            hold = cluster.hold_next(ApiKey.PRODUCE, times=100_000)
-            port = sidecar.admin.base_url.port if what.startswith("admin") else sidecar.api_port
-            assert port is not None
-            with contextlib.ExitStack() as callers:
-                for _ in range(_CONNECTED):
-                    caller = callers.enter_context(socket.create_connection(("127.0.0.1", port)))
-                    caller.setblocking(False)
-                    with contextlib.suppress(BlockingIOError, ConnectionError):
-                        caller.send(sent)
-                wait_until(lambda: is_alive(sidecar), what="a probe that has its turn")
-                assert sidecar.is_running, sidecar.log()
-            hold.release()
-            wait_until(
-                lambda: call(sidecar.api_url, "one small") == 200, what="a produce that is acknowledged"
-            )
+    with running(limited, tmp_path) as (cluster, sidecar):
+        hold = cluster.hold_next(ApiKey.PRODUCE, times=100_000)
+        port = sidecar.admin.base_url.port if what.startswith("admin") else sidecar.api_port
+        assert port is not None
+        with contextlib.ExitStack() as callers:
+            for _ in range(_CONNECTED):
+                caller = callers.enter_context(socket.create_connection(("127.0.0.1", port)))
+                caller.setblocking(False)
+                with contextlib.suppress(BlockingIOError, ConnectionError):
+                    caller.send(sent)
+            wait_until(lambda: is_alive(sidecar), what="a probe that has its turn")
+            assert sidecar.is_running, sidecar.log()
+        hold.release()
+        wait_until(lambda: call(sidecar.api_url, "one small") == 200, what="a produce that is acknowledged")
 
 
 def test_a_tenth_of_a_processor_is_enough_to_start_and_for_the_probes_under_load(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def test_a_crowd_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> No
         connections.make_room(now_s)
         reported.append(len(caplog.messages))
     assert reported == [1, 1, 2, 2, 3]
+    Connections(limits(), "the admin listener").make_room(0.0)
+    assert "0 connections to the admin listener are open" in caplog.messages[-1]
 
 
 def test_the_slowest_readers_are_cut_off_first_and_the_last_one_never() -> None:
