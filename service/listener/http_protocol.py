@@ -33,7 +33,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from service.listener.connections import HEADER_BYTES, Connections
+from service.listener.connections import HEADER_BYTES, USUAL_HEAD_BYTES, Connections
 from service.listener.http_exchange import (
     MAX_TARGET_BYTES,
     NO_URL,
@@ -242,7 +242,9 @@ class ApiProtocol(HttpToolsProtocol):
 
     def _hold_heads(self, now_bytes: int) -> bool:
         """Counts what its heads take now. Returns False if those of all connections take too much."""
-        if not self._connections.holds_heads(self._heads_bytes, now_bytes):
+        before_bytes = self._heads_bytes
+        are_usual = now_bytes <= USUAL_HEAD_BYTES and before_bytes <= USUAL_HEAD_BYTES
+        if not are_usual and not self._connections.holds_heads(before_bytes, now_bytes):
             return False
         self._heads_bytes = now_bytes
         return True
