@@ -1,8 +1,9 @@
 """Fetches and keeps the list of all topics, apart from the producer's metadata.
 
-If the last list is too old, a request fetches a new one; other callers share it. While the brokers are
-unreachable, the old list is served with its age. A list is dropped after KEEP_S without a request. Event loop
-only.
+If the last list is too old, a request fetches a new one; other callers share it. It goes on when they have
+left: the list of a large cluster may take longer than any of them waits, and the next caller gets it. While
+the brokers are unreachable, the old list is served with its age. A list is dropped after KEEP_S without a
+request. Event loop only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from client_core import (
     KafkaError,
     ListedTopic,
     ListingResult,
+    NoBrokersError,
     Phase,
     ProducerClosedError,
     RefreshTime,
@@ -39,6 +41,9 @@ from service.wire.long_answers import LongBody, Slices, joined
 #: An unused list is dropped after this time.
 KEEP_S: Final = 300.0
 
+#: The time for a fetch, however briefly its callers wait: that of two requests (request.timeout.ms).
+FETCH_MS: Final = 60_000
+
 #: Bodies kept with one list; each has its own prefix and topic rules.
 _MAX_BODIES: Final = 64
 
@@ -49,6 +54,8 @@ class Listed:
 
     listing: TopicListing
     refreshed: RefreshTime
+    #: When it was requested: it may lack a topic that was created later.
+    asked_ms: int
     slices: Slices
     _names: list[str] | None = None
     _bodies: dict[tuple[str, bool, TopicRules], LongBody] = field(default_factory=dict)
@@ -149,20 +156,40 @@ class Listing:
         Without a demand, returns the old list if the fetch fails. Raises ProblemError if no list will do.
         """
         self._keep_for_a_while()
-        max_age_ms = self._max_age_ms if demands.max_age_ms is None else demands.max_age_ms
-        if self._last is not None and self._clock.now_ms() - self._last.refreshed.now_ms <= max_age_ms:
-            return self._last
-        asked_ms = self._clock.now_ms()
+        now_ms = self._clock.now_ms()
+        loop = asyncio.get_running_loop()
         wait_ms = self._wait_ms if demands.max_block_ms is None else demands.max_block_ms
-        error = await self._join_fetch(wait_ms)
-        last = self._last
-        if last is not None and (
-            demands.max_age_ms is None or asked_ms - last.refreshed.now_ms <= max_age_ms
-        ):
-            return last
-        waited_ms = self._clock.now_ms() - asked_ms
-        error = error or TimeoutError(f"The topics were not listed within {waited_ms} ms.")
+        deadline_s = loop.time() + wait_ms / 1000
+        young, error = self._young(demands, now_ms), None
+        while young is None and error is None:
+            error = await self._join_fetch(deadline_s - loop.time())
+            young = self._young(demands, now_ms)
+            if loop.time() >= deadline_s:
+                break
+        if young is not None:
+            return young
+        if self._last is not None and demands.max_age_ms is None:
+            return self._last
+        waited_ms = self._clock.now_ms() - now_ms
+        error = error or self._unanswered(waited_ms)
         raise ProblemError(problem_of(error, phase=Phase.METADATA, waited_ms=waited_ms))
+
+    def _young(self, demands: Demands, now_ms: int) -> Listed | None:
+        """Returns the last list if it is as young as demanded at that time."""
+        last = self._last
+        if last is None:
+            return None
+        if demands.max_age_ms is None:
+            return last if now_ms - last.refreshed.now_ms <= self._max_age_ms else None
+        return last if now_ms - last.asked_ms <= demands.max_age_ms else None
+
+    def _unanswered(self, waited_ms: int) -> KafkaError:
+        cause = self._producer.status().cause_of_silence
+        if not self._producer.cache.is_bootstrap:
+            return TimeoutError(f"The topics were not listed within {waited_ms} ms.").because_of(cause)
+        error = NoBrokersError(f"No broker of bootstrap.servers has answered, within {waited_ms} ms")
+        error.cause = cause
+        return error
 
     def close(self) -> None:
         """Cancels the pending request and the timer."""
@@ -171,24 +198,27 @@ class Listing:
         if self._drop is not None:
             self._drop.cancel()
 
-    async def _join_fetch(self, wait_ms: int) -> KafkaError | None:
-        """Waits for the pending request, or sends one. A caller that leaves does not cancel it."""
+    async def _join_fetch(self, wait_s: float) -> KafkaError | None:
+        """Waits for the pending fetch, or begins one; returns its error. Callers that leave do not end it."""
         if self._fetch is None:
-            self._fetch = asyncio.get_running_loop().create_task(self._fetch_once(wait_ms))
+            self._fetch = asyncio.get_running_loop().create_task(self._fetch_once())
             self._fetch.add_done_callback(self._fetched)
         fetch = self._fetch
-        done, _ = await asyncio.wait({fetch}, timeout=wait_ms / 1000)
-        return fetch.result() if done and not fetch.cancelled() else None
+        done, _ = await asyncio.wait({fetch}, timeout=wait_s)
+        if fetch.cancelled():
+            return ProducerClosedError("the sidecar is shutting down")
+        return fetch.result() if done else None
 
-    async def _fetch_once(self, wait_ms: int) -> KafkaError | None:
+    async def _fetch_once(self) -> KafkaError | None:
         future: asyncio.Future[ListingResult] = asyncio.get_running_loop().create_future()
 
         def done(result: object) -> None:
             if not future.done():
                 future.set_result(cast("ListingResult", result))
 
+        asked_ms = self._clock.now_ms()
         try:
-            ticket = self._producer.list_topics(deadline_ms=self._clock.now_ms() + wait_ms, done=done)
+            ticket = self._producer.list_topics(deadline_ms=asked_ms + FETCH_MS, done=done)
         except IllegalStateError:
             return ProducerClosedError("the sidecar is shutting down")
         try:
@@ -198,7 +228,7 @@ class Listing:
             raise
         if result.listing is not None:
             refreshed = RefreshTime(self._clock.now_ms(), self._clock.wall_ms())
-            self._last = Listed(result.listing, refreshed, self._slices)
+            self._last = Listed(result.listing, refreshed, asked_ms, self._slices)
         return result.error
 
     def _fetched(self, _: asyncio.Task[KafkaError | None]) -> None:

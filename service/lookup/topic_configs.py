@@ -4,6 +4,8 @@
     otherwise                 one request shared by all callers, who wait for at most wait_ms
     not available             the old ones, however old; an empty object if there are none
 
+A request goes on when its callers have left, and its answer is kept for the next one.
+
 Configs only complete an answer. So brokers that are unreachable, or deny access (DescribeConfigs has its own
 ACL), fail no request. After a failure, the next request is sent some seconds later. A recreated topic has
 another id, so it does not get the old topic's configs. If too many topics are kept, the least recently used
@@ -20,7 +22,7 @@ from types import MappingProxyType
 from typing import Final, cast
 from uuid import UUID
 
-from client_core import IllegalStateError, KafkaError, Result, TopicConfigsResult, TopicTable
+from client_core import IllegalStateError, KafkaError, Result, TimeoutError, TopicConfigsResult, TopicTable
 from service.base.producer_protocol import Producer
 
 _log: Final = logging.getLogger(__name__)
@@ -31,6 +33,9 @@ NO_CONFIGS: Final[Configs] = MappingProxyType({})
 #: After a refusal or a time-out. Long enough to spare a broker that refuses, short enough for one that was
 #: unreachable for a moment.
 _PAUSE_AFTER_FAILURE_MS: Final = 5_000
+
+#: The time for a request, however briefly its callers wait: that of request.timeout.ms.
+_REQUEST_MS: Final = 30_000
 
 #: Topics whose configs are kept; about 4 kB each.
 _MAX_TOPICS: Final = 1_000
@@ -82,7 +87,9 @@ class ConfigsOfTopics:
             if len(self._asked) >= _MAX_REQUESTS:
                 return
             asked = self._request(topic)
-        await asyncio.wait([asked], timeout=self._wait_ms / 1000)
+        done, _ = await asyncio.wait([asked], timeout=self._wait_ms / 1000)
+        if not done:
+            self._keep(topic, TopicConfigsResult(None, error=TimeoutError(f"none in {self._wait_ms} ms")))
 
     def _request(self, topic: TopicTable) -> asyncio.Future[None]:
         reported: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -93,7 +100,7 @@ class ConfigsOfTopics:
             self._keep(topic, cast("TopicConfigsResult", result))
             reported.set_result(None)
 
-        deadline_ms = self._clock.now_ms() + self._wait_ms
+        deadline_ms = self._clock.now_ms() + _REQUEST_MS
         try:
             self._producer.describe_topic_configs(topic.name, deadline_ms=deadline_ms, done=done)
         except (KafkaError, IllegalStateError) as e:

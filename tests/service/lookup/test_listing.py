@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core import ListingResult, NoBrokersError, TopicAuthorizationError, TopicConfigsResult, TopicTable
-from service.lookup.listing import KEEP_S, Listing
+from client_core import (
+    ListedTopic,
+    ListingResult,
+    NoBrokersError,
+    TopicAuthorizationError,
+    TopicConfigsResult,
+    TopicListing,
+    TopicTable,
+)
+from service.lookup.listing import FETCH_MS, KEEP_S, Listing
 from service.lookup.lookups import NO_DEMANDS, Demands
 from service.lookup.topic_configs import Configs, ConfigsOfTopics
 from service.wire.errors import ProblemError
@@ -73,6 +81,11 @@ def end(ticket: FakeTicket) -> None:
     ticket.producer.finish(ticket, ListingResult(None, error=NoBrokersError("nobody answers")))
 
 
+def report(ticket: FakeTicket, *topics: str) -> None:
+    listed = {topic: ListedTopic(topic, None, False, 1) for topic in topics}
+    ticket.producer.finish(ticket, ListingResult(TopicListing(listed)))
+
+
 def test_an_old_list_is_served_where_there_is_no_newer_with_its_age_or_503_if_more_is_demanded(
     web: NativeApp,
 ) -> None:
@@ -114,7 +127,7 @@ def test_an_answer_that_comes_after_the_close_is_dropped(web: NativeApp, listing
         await until(lambda: web.producer.waiting)
         ticket = web.producer.waiting[0]
         listing.close()
-        with pytest.raises(ProblemError, match="The topics were not listed"):
+        with pytest.raises(ProblemError, match="shutting down"):
             await asked
         ticket.done(ListingResult(None, error=NoBrokersError("too late")))
 
@@ -144,13 +157,47 @@ def test_a_list_is_as_young_as_a_caller_demands(web: NativeApp) -> None:
     assert [*fetches, len(web.producer.calls)] == [1, 1, 2, 3, 3]
 
 
-async def test_a_list_is_asked_for_as_long_as_callers_wait_for_it(web: NativeApp, listing: Listing) -> None:
-    asked = asyncio.create_task(listing.current(Demands(max_block_ms=700)))
-    await until(lambda: web.producer.waiting)
-    assert web.producer.waiting[0].asked["deadline_ms"] == web.producer.clock.now_ms() + 700
+async def test_a_list_that_comes_after_its_callers_have_left_is_for_the_next_one(
+    web: NativeApp, listing: Listing
+) -> None:
+    for _ in range(2):
+        with pytest.raises(ProblemError, match="The topics were not listed"):
+            await listing.current(Demands(max_block_ms=1))
+    (ticket,) = web.producer.waiting
+    assert ticket.asked["deadline_ms"] == web.producer.clock.now_ms() + FETCH_MS
+    report(ticket, "a")
+    assert "a" in (await listing.current(NO_DEMANDS)).listing.topics
+    assert len(web.producer.calls) == 1
     listing.close()
+
+
+async def test_a_caller_in_a_hurry_does_not_end_the_wait_of_a_patient_one(
+    web: NativeApp, listing: Listing
+) -> None:
     with pytest.raises(ProblemError, match="The topics were not listed"):
-        await asked
+        await listing.current(Demands(max_block_ms=1))
+    patient = asyncio.create_task(listing.current(NO_DEMANDS))
+    await asyncio.sleep(0)
+    report(web.producer.waiting[0], "a")
+    assert "a" in (await patient).listing.topics
+    listing.close()
+
+
+async def test_a_list_is_as_old_as_its_request(web: NativeApp, listing: Listing) -> None:
+    """A topic that was created after the request may be missing in its answer."""
+    early = asyncio.create_task(listing.current(NO_DEMANDS))
+    await until(lambda: web.producer.waiting)
+    web.producer.clock.advance(1_000)
+    asked = [
+        asyncio.create_task(listing.current(Demands(max_age_ms=max_age_ms))) for max_age_ms in (999, 1_000)
+    ]
+    await asyncio.sleep(0)
+    report(web.producer.waiting[0], "a")
+    await until(lambda: len(web.producer.calls) == 2)
+    report(web.producer.waiting[0], "a", "new")
+    lists = [sorted(one.listing.topics) for one in await asyncio.gather(early, *asked)]
+    assert lists == [["a"], ["a", "new"], ["a"]]
+    listing.close()
 
 
 async def test_a_list_that_nobody_asks_for_is_dropped_and_each_caller_keeps_it_longer(web: NativeApp) -> None:
@@ -198,8 +245,7 @@ async def test_one_caller_who_leaves_does_not_end_the_others_wait(web: NativeApp
     await until(lambda: web.producer.waiting)
     leaver.cancel()
     await asyncio.sleep(0)
-    web.producer.on_brokers = {"a": 1}
-    web.producer.list_topics(deadline_ms=0, done=web.producer.waiting[0].done)
+    report(web.producer.waiting[0], "a")
     assert "a" in (await stayer).listing.topics
     listing.close()
 
@@ -304,6 +350,9 @@ async def test_the_old_ones_are_served_while_new_ones_can_not_be_had() -> None:
 async def test_nobody_waits_longer_than_a_moment() -> None:
     rig = Rig(wait_ms=1)
     assert await rig.of() == {}
+    assert rig.producer.waiting[0].asked["deadline_ms"] == rig.producer.clock.now_ms() + 30_000
+    for _ in range(2):
+        assert await rig.of() == {}, "nobody waits again at once"
     # A late answer is kept for the next caller.
     await rig.report(answered_configs(NEW))
     assert await rig.of() == NEW

@@ -375,6 +375,21 @@ def test_one_broker_that_hangs_does_not_keep_answers_old(sidecar: SimulatedSidec
     assert max(ages) <= 4, ages
 
 
+def test_a_list_that_takes_longer_than_its_callers_wait_is_there_for_the_next_one(
+    sidecar: SimulatedSidecar,
+) -> None:
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        sidecar.network.delay_ms = lambda broker_id, payload: 7_000
+        assert (await sidecar.get("/v1/topics?max_block_ms=1")).status_code == 503
+        await sidecar.sleep(7_000)
+        answer = await sidecar.get("/v1/topics?max_block_ms=1")
+        assert (answer.status_code, [topic["name"] for topic in answer.json()["topics"]]) == (200, ["orders"])
+
+    run(scenario())
+
+
 def test_a_broker_that_restarts_and_knows_no_topic_does_not_make_one_vanish(
     sidecar: SimulatedSidecar,
 ) -> None:
