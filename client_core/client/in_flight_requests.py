@@ -90,6 +90,10 @@ class InFlightRequests:
         queue = self._queues.get(node_id)
         return queue[-1] if queue else None
 
+    def nodes_unanswered_since(self, ms: int) -> Sequence[int]:
+        """Returns the nodes whose oldest request was sent at that time or before."""
+        return [node_id for node_id, queue in self._queues.items() if queue and queue[-1].sent_ms <= ms]
+
     def complete_next(self, node_id: int) -> InFlightRequest:
         """Removes and returns the oldest request (INF-02). Raises IllegalStateError without one (INF-08)."""
         request = self._queue(node_id).pop()

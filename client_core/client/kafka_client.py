@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+
+#: A node with a request that is unanswered for so long is avoided by requests that any node can answer.
+SILENT_MS: Final = 1_000
 
 #: Called with the response on the I/O thread, by the poll that completed it.
 CompletionHandler = Callable[["ClientResponse"], None]
@@ -140,6 +143,10 @@ class KafkaClient(Protocol):
         ...
 
     def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode: ...
+
+    def answering_node(self, now_ms: int, avoid: int | None = None) -> Node | None:
+        """Returns the least loaded node without a request that is unanswered for SILENT_MS, if possible."""
+        ...
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:
         """Requests in flight to one node, or to all of them."""

@@ -25,7 +25,7 @@ from client_core.client import disconnection
 from client_core.client.api_versions import client_throttles
 from client_core.client.connection_ends import ConnectionEnds
 from client_core.client.credential_renewal import CredentialRenewal
-from client_core.client.kafka_client import ClientResponse
+from client_core.client.kafka_client import SILENT_MS, ClientResponse
 from client_core.client.metadata_updater import RefreshFailure
 from client_core.client.node_connections import NodeConnections, choose_least_loaded
 from client_core.client.request_sender import RequestSender
@@ -36,7 +36,7 @@ from client_core.protocol.messages.api_versions_response import ApiVersionsRespo
 from client_core.protocol.request import throttle_time_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from random import Random
 
     from client_core.client.connection_status import ConnectionStatus
@@ -227,13 +227,25 @@ class NetworkClient:
 
         Returns the node `avoid` only if no other is available.
         """
+        return self._least_loaded(now_ms, (avoid,))
+
+    def answering_node(self, now_ms: int, avoid: int | None = None) -> Node | None:
+        """Returns the least loaded node without a request that is unanswered for SILENT_MS.
+
+        If there is none, as least_loaded_node. Java has no such method.
+        """
+        silent = self._in_flight.nodes_unanswered_since(now_ms - SILENT_MS)
+        return self._least_loaded(now_ms, (*silent, avoid)).node
+
+    def _least_loaded(self, now_ms: int, avoid: Collection[int | None]) -> LeastLoadedNode:
         nodes = list(self._metadata_updater.fetch_nodes())
         if not nodes:
             raise IllegalStateError("There are no nodes in the Kafka cluster")
         start = self._random.randrange(len(nodes))
         nodes = nodes[start:] + nodes[:start]
-        if avoid is not None:
-            chosen = self._choose_among([node for node in nodes if node.id != avoid], now_ms)
+        others = [node for node in nodes if node.id not in avoid]
+        if len(others) < len(nodes):
+            chosen = self._choose_among(others, now_ms)
             if chosen.node is not None:
                 return chosen
         return self._choose_among(nodes, now_ms)

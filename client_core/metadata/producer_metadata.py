@@ -176,6 +176,21 @@ class ProducerMetadata(Metadata):
         with self._lock:
             return frozenset(self._new_topics)
 
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether no broker has answered yet, or not for each held topic. A plain read. I/O thread."""
+        return bool(self._new_topics) or self.cache.is_bootstrap
+
+    def unanswered_topics(self) -> tuple[str, ...]:
+        """Returns the new topics that are neither known nor missing, without those that may be created."""
+        with self._lock:
+            known = self.cache.topics
+            return tuple(
+                topic
+                for topic in self._new_topics
+                if topic not in known and not self._topics[topic].may_create and not self.is_missing(topic)
+            )
+
     def contains_topic(self, topic: str) -> bool:
         return topic in self._topics
 

@@ -128,6 +128,8 @@ class MockClient:
         #: The requests that nobody has answered yet, oldest first.
         self.requests: deque[ClientRequest] = deque()
         self.advance_time_during_poll = False
+        #: False: a request of the metadata's schedule is in flight, and is not answered.
+        self.answers_metadata = True
         #: What it reports about its connections.
         self.statuses: tuple[ConnectionStatus, ...] = ()
         #: How often wakeup() was called.
@@ -279,6 +281,9 @@ class MockClient:
                 return LeastLoadedNode(node, True)
         return LeastLoadedNode(None, False)
 
+    def answering_node(self, now_ms: int, avoid: int | None = None) -> Node | None:
+        return self.least_loaded_node(now_ms, avoid).node
+
     def in_flight_request_count(self, node_id: int | None = None) -> int:
         if node_id is None:
             return len(self.requests)
@@ -362,6 +367,8 @@ class MockClient:
 
     def _update_metadata_if_due(self, now_ms: int) -> None:
         metadata = self._metadata
+        if not self.answers_metadata:
+            return
         if metadata is None or not metadata.update_requested or self.least_loaded_node(now_ms).node is None:
             return
         if self._metadata_updates:

@@ -1,6 +1,6 @@
 """Callers that wait for topic configs, and the DescribeConfigs requests for them.
 
-One request at a time, for all topics that callers wait for when it is built. A later caller gets the next
+A request is for all topics that callers wait for when it is built. A later caller gets the next
 request, because a topic created meanwhile may be missing in the answer. As in Java's AdminClient, an error
 concerns one topic, and is final unless retriable. A missing topic is final here, though produce requests
 retry it. I/O thread only. Source: KafkaAdminClient.describeConfigs, Kafka 4.3.
@@ -9,6 +9,7 @@ retry it. I/O thread only. Source: KafkaAdminClient.describeConfigs, Kafka 4.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -25,11 +26,12 @@ from client_core.producer.requests.pending_calls import PendingCall, PendingCall
 from client_core.producer.results.results import TopicConfigsResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from client_core.backoff import ExponentialBackoff
     from client_core.client.kafka_client import KafkaClient
     from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.requests.least_loaded_call import Settle
     from client_core.producer.results.ticket import Completions
 
 #: The maximum of topics per request: a topic's configs take about 2 KB of the response.
@@ -48,9 +50,8 @@ class PendingConfigs(PendingCalls[ConfigsWait]):
         self, metadata: ProducerMetadata, completions: Completions, retry_backoff: ExponentialBackoff
     ) -> None:
         super().__init__(metadata, completions)
-        self._call = LeastLoadedCall(retry_backoff, self._settle)
+        self._call = LeastLoadedCall(retry_backoff)
         self._by_topic: dict[str, dict[ConfigsWait, None]] = {}
-        self._asked_for: Mapping[str, tuple[ConfigsWait, ...]] = {}
 
     def take(self, wait: ConfigsWait) -> None:
         if self._begin(wait):
@@ -63,19 +64,22 @@ class PendingConfigs(PendingCalls[ConfigsWait]):
 
         None if there is nothing to send.
         """
-        if not self._by_topic or self._call.is_under_way:
-            return None
-        return self._call.send(client, self._request, now_ms) or None
+        return self._call.delay_ms(client, self._request, now_ms) if self._by_topic else None
 
-    def _request(self) -> TopicConfigsRequestBuilder:
+    def _request(self) -> tuple[TopicConfigsRequestBuilder, Settle]:
         """Returns the request for the longest waits."""
         first = islice(self._by_topic.items(), MAX_TOPICS_PER_REQUEST)
-        self._asked_for = {topic: tuple(waits) for topic, waits in first}
-        return TopicConfigsRequestBuilder(tuple(self._asked_for))
+        asked_for = {topic: tuple(waits) for topic, waits in first}
+        return TopicConfigsRequestBuilder(tuple(asked_for)), partial(self._settle, asked_for)
 
-    def _settle(self, body: object | None, error: KafkaError | None, now_ms: int) -> bool:
+    def _settle(
+        self,
+        asked_for: Mapping[str, Sequence[ConfigsWait]],
+        body: object | None,
+        error: KafkaError | None,
+        now_ms: int,
+    ) -> bool:
         """Reports a response, topic by topic; returns whether nothing must be retried."""
-        asked_for, self._asked_for = self._asked_for, {}
         settled = True
         for topic, waits in asked_for.items():
             reported = _reported_of(topic, body) if isinstance(body, DescribedTopics) else error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from client_core.error_codes import Errors
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from client_core.client.kafka_client import KafkaClient
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.requests.least_loaded_call import Settle
     from client_core.producer.results.ticket import Completions
 
 
@@ -72,11 +74,10 @@ class PendingLookups(PendingCalls[PendingLookup]):
         """`is_wanted(topic)`: whether records wait for a topic, so that it must still be requested."""
         super().__init__(metadata, completions)
         self._is_wanted = is_wanted
-        self._listing_call = LeastLoadedCall(retry_backoff, self._settle_listing)
+        self._listing_call = LeastLoadedCall(retry_backoff)
         self._by_topic: dict[str, dict[PendingLookup, None]] = {}
         self._updates: dict[PendingLookup, None] = {}
         self._listings: dict[PendingLookup, None] = {}
-        self._asked_for: Sequence[PendingLookup] = ()  # by the list request in flight
 
     # -- new -------------------------------------------------------------------------------------------------
 
@@ -204,19 +205,17 @@ class PendingLookups(PendingCalls[PendingLookup]):
     def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends the list request if callers wait; returns ms until the next try.
 
-        None if there is nothing to send, or if the request was sent just now. One request serves all callers
-        that wait when it is built. A later caller may know of newer topics, so it gets the next request.
+        None if there is nothing to send. One request serves all callers that wait when it is built. A later
+        caller may know of newer topics, so it gets the next request.
         """
-        if not self._listings or self._listing_call.is_under_way:
-            return None
-        return self._listing_call.send(client, self._listing_request, now_ms) or None
+        return self._listing_call.delay_ms(client, self._listing_request, now_ms) if self._listings else None
 
-    def _listing_request(self) -> TopicListingRequestBuilder:
-        self._asked_for = tuple(self._listings)
-        return TopicListingRequestBuilder()
+    def _listing_request(self) -> tuple[TopicListingRequestBuilder, Settle]:
+        return TopicListingRequestBuilder(), partial(self._settle_listing, tuple(self._listings))
 
-    def _settle_listing(self, body: object | None, error: KafkaError | None, now_ms: int) -> bool:
-        asked_for, self._asked_for = self._asked_for, ()
+    def _settle_listing(
+        self, asked_for: Sequence[PendingLookup], body: object | None, error: KafkaError | None, now_ms: int
+    ) -> bool:
         if isinstance(body, TopicListing):
             if not body.error_code:
                 self._finish_listings(asked_for, body, None, now_ms)

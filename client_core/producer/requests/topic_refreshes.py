@@ -1,9 +1,12 @@
-"""Refreshes of known topics by Metadata requests outside the schedule: for readers who want a bound on age.
+"""Refreshes of topics by Metadata requests outside the schedule.
 
 Metadata's own schedule has one request in flight. If a broker hangs, that request lasts for
-request.timeout.ms, and no other topic is asked for meanwhile. Each refresh here is a request of its own to
-the least loaded node: a broker that hangs has requests in flight, so the next refresh goes to another one.
-How often to refresh is the caller's decision.
+request.timeout.ms, and no other topic is asked for meanwhile. Each refresh here is a request of its own, and
+goes to a node that answers, if there is one. There are two kinds:
+
+- of known topics, for readers who want a bound on age: how often is the caller's decision;
+- of new topics, or of the brokers before the first answer, while the schedule's request is unanswered: one
+  in SILENT_MS. A topic that may be created is left to the schedule.
 
 A refresh ends when its response is applied. If only one broker reports a topic missing, it ends when another
 one has answered too (`producer_metadata.py`). It ends at its deadline at the latest; a response that comes
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from client_core.client.kafka_client import SILENT_MS
 from client_core.events import MetadataRefreshed, MetadataRefreshFailed
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.metadata_response import MetadataResponse
@@ -31,8 +35,8 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.results.ticket import Completions
 
-#: The reason of these refreshes in events and metrics.
-REASON: Final = "age"
+#: The maximum of new topics in one refresh.
+_MOST_TOPICS: Final = 1_000
 
 #: The pause before the next search for a node.
 _PAUSE_MS: Final = 10
@@ -45,6 +49,8 @@ _LATE_MS: Final = 1_000
 @dataclass(slots=True, eq=False)
 class TopicRefresh(PendingCall):
     topics: Sequence[str]
+    #: In events and metrics.
+    reason: str = "age"
     is_sent: bool = False
     is_answered: bool = False
 
@@ -55,6 +61,9 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
     def __init__(self, metadata: ProducerMetadata, completions: Completions, events: EventSink) -> None:
         super().__init__(metadata, completions)
         self._events = events
+        #: The last refresh of new topics, and the pause after it.
+        self._elsewhere: TopicRefresh | None = None
+        self._pause_ms = SILENT_MS
         self._running: dict[TopicRefresh, None] = {}
 
     def take(self, refresh: TopicRefresh) -> None:
@@ -62,6 +71,29 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
             self._running[refresh] = None
 
     # -- requests --------------------------------------------------------------------------------------------
+
+    def ask_elsewhere(self, now_ms: int) -> int:
+        """Begins a refresh of new topics if the schedule's request is unanswered; returns ms until the next.
+
+        To be called while topics or the brokers await their first answer.
+        """
+        since_ms = self._metadata.asked_ms
+        if since_ms is None:
+            self._elsewhere, self._pause_ms = None, SILENT_MS
+            return SILENT_MS  # it may be sent in this turn
+        last = self._elsewhere
+        due_ms = (since_ms if last is None else last.since_ms) + self._pause_ms
+        if now_ms < due_ms:
+            return due_ms - now_ms
+        # If the last one is not answered either, brokers may be overloaded.
+        self._pause_ms = SILENT_MS if last is None or last.is_answered else 2 * self._pause_ms
+        topics = self._metadata.unanswered_topics()[:_MOST_TOPICS]
+        is_first = self._metadata.cache.is_bootstrap
+        if topics or is_first:
+            reason = "initial" if is_first else "topic_missing"
+            self._elsewhere = TopicRefresh(lambda _: None, now_ms, now_ms + self._pause_ms, topics, reason)
+            self.take(self._elsewhere)
+        return self._pause_ms
 
     def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends what is not sent yet; returns ms until the next try, None if all is sent."""
@@ -71,7 +103,7 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
         return None
 
     def _send(self, refresh: TopicRefresh, client: KafkaClient, now_ms: int) -> bool:
-        node = client.least_loaded_node(now_ms, self._metadata.doubted_node_id).node
+        node = client.answering_node(now_ms, self._metadata.doubted_node_id)
         if node is None or not client.ready(node, now_ms):
             return False
         # A topic that is not held any more must not become held again by its response.
@@ -88,7 +120,7 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
         body, now_ms, node_id = response.body, response.received_ms, response.destination
         if isinstance(body, MetadataResponse) and body.brokers and not body.error_code:
             if not self._is_overtaken(response):
-                self._apply(body, node_id, response.latency_ms, now_ms)
+                self._apply(refresh.reason, body, node_id, response.latency_ms, now_ms)
             refresh.is_answered = True
             self._finish_if_settled(refresh, now_ms)
             return
@@ -99,7 +131,9 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
             outcome, detail = "timeout", "the request timed out"
         else:
             detail = "the connection ended" if response.disconnected else "the response lists no brokers"
-        self._events.emit(MetadataRefreshFailed(REASON, outcome, detail, response.latency_ms, node_id))
+        self._events.emit(
+            MetadataRefreshFailed(refresh.reason, outcome, detail, response.latency_ms, node_id)
+        )
         if final is not None:
             self._report(refresh, final, now_ms)
         else:
@@ -110,12 +144,12 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
         sent_ms = response.request.created_ms
         return response.latency_ms > _LATE_MS and newest is not None and newest.now_ms > sent_ms
 
-    def _apply(self, body: MetadataResponse, node_id: int, latency_ms: int, now_ms: int) -> None:
+    def _apply(self, reason: str, body: MetadataResponse, node_id: int, latency_ms: int, now_ms: int) -> None:
         # A bootstrap address may belong to any broker.
         summary = self._metadata.update_topics(body, now_ms, node_id if node_id >= 0 else None)
         self._events.emit(
             MetadataRefreshed(
-                REASON,
+                reason,
                 summary.update_version,
                 self._metadata.request_version,
                 True,

@@ -386,6 +386,8 @@ class IoThread:
             self._relieve(*self._sender.overloaded, now_ms)
             self._sender.overloaded = None
         self._next_call_ms = FOREVER_MS
+        if self._metadata.awaits_answers:
+            self._next_call_ms = now_ms + self._topic_refreshes.ask_elsewhere(now_ms)
         for calls in self._calls:
             if calls.count:
                 delay_ms = calls.delay_ms(self._client, now_ms)

@@ -264,6 +264,26 @@ def test_a_call_during_a_listing_gets_the_next_one() -> None:
     assert late.listed.error is None
 
 
+def test_while_a_list_is_not_answered_another_node_is_asked_once() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    early = list_all(rig, wait_ms=60_000)
+    rig.turn()
+    rig.turn_after(1_000)
+    late = list_all(rig, wait_ms=60_000)
+    for after_ms, in_flight in ((999, 1), (1, 2)):
+        rig.turn_after(after_ms)
+        assert rig.client.in_flight_request_count() == in_flight, after_ms
+    first, second = rig.client.requests
+    rig.client.respond_to_request(first, TopicListing({}))
+    rig.turn(2)
+    assert early.listed.error is None
+    assert late.reported == [], "the list was asked for before its call"
+    rig.client.respond_to_request(second, TopicListing({}))
+    rig.turn(2)
+    assert late.listed.error is None
+    assert rig.client.in_flight_request_count() == 0
+
+
 def test_a_list_that_was_lost_is_asked_for_again_after_a_pause() -> None:
     rig = ProducerRig(topics={"orders": 1})
     waiting = list_all(rig)

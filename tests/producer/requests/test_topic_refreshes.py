@@ -1,4 +1,4 @@
-"""Refreshes of known topics outside the schedule: sent at once, applied when they come, with a deadline."""
+"""Refreshes outside the schedule: of known topics, and of new ones while its request is not answered."""
 
 from __future__ import annotations
 
@@ -169,6 +169,89 @@ def test_before_the_first_answer_the_error_is_that_no_broker_has_answered() -> N
     rig.producer.io_thread._topic_refreshes.expire(rig.clock.now_ms())
     rig.producer.io_thread._completions.post()
     assert isinstance(waiting.looked_up.error, NoBrokersError)
+
+
+# -- the schedule's request is not answered ------------------------------------------------------------------
+
+
+def ask_for(rig: ProducerRig, topic: str, *, create: bool = False) -> Waiting:
+    waiting = Waiting()
+    rig.producer.request_topics([topic], deadline_ms=rig.clock.now_ms() + 60_000, create=create, done=waiting)
+    rig.turn(2)
+    return waiting
+
+
+def waiting_for_one_that_hangs(*topics: str, create: bool = False) -> tuple[ProducerRig, list[Waiting]]:
+    """Look-ups of new topics, of which the first one's request is in flight."""
+    rig = ProducerRig(topics={"known": 1})
+    rig.client.answers_metadata = False
+    rig.metadata.add("first", rig.clock.now_ms(), may_create=False)
+    rig.metadata.new_metadata_request_and_version(rig.clock.now_ms())
+    return rig, [ask_for(rig, topic, create=create) for topic in topics]
+
+
+def test_a_new_topic_is_asked_for_elsewhere_while_the_schedules_request_is_not_answered() -> None:
+    rig, (waiting,) = waiting_for_one_that_hangs("new")
+    for after_ms, count in ((999, 0), (1, 1)):
+        rig.turn_after(after_ms)
+        assert len(asked(rig)) == count
+    (builder,) = asked(rig)
+    assert (set(builder.topics or ()), builder.allow_auto_topic_creation) == ({"first", "new"}, False)
+    assert rig.producer.io_thread.poll_limit_ms(rig.clock.now_ms()) == 1_000
+    answer(rig, {"new": 3})
+    assert waiting.looked_up.cache.partition_count("new") == 3
+    refreshed = [e for e in rig.events.events if isinstance(e, MetadataRefreshed)]
+    assert refreshed[-1].reason == "topic_missing"
+    rig.turn_after(1_000, times=2)
+    assert [set(builder.topics or ()) for builder in asked(rig)] == [{"first"}], (
+        "what is known is not asked for"
+    )
+
+
+def test_while_nobody_answers_the_pauses_grow() -> None:
+    rig, _ = waiting_for_one_that_hangs("new")
+    counts = []
+    for _ in range(5):
+        rig.turn_after(1_000, times=2)
+        counts.append(len(asked(rig)))
+    assert counts == [1, 2, 2, 3, 3]
+
+
+def test_a_topic_that_two_nodes_report_missing_is_not_asked_for_again() -> None:
+    rig, (waiting,) = waiting_for_one_that_hangs("typo")
+    for _ in range(2):
+        rig.turn_after(1_000)
+        answer(rig, {"first": 1}, errors={"typo": UNKNOWN})
+    assert waiting.looked_up.topic_errors["typo"].error is Errors.UNKNOWN_TOPIC_OR_PARTITION
+    rig.turn_after(1_000, times=2)
+    assert asked(rig) == []
+
+
+def test_a_topic_that_may_be_created_is_left_to_the_schedule() -> None:
+    rig, _ = waiting_for_one_that_hangs("new", create=True)
+    rig.turn_after(1_000, times=2)
+    assert [builder.topics for builder in asked(rig)] == [("first",)]
+
+
+def test_nothing_is_asked_for_elsewhere_after_the_schedules_answer() -> None:
+    rig, _ = waiting_for_one_that_hangs("new")
+    rig.know({"known": 1, "first": 1, "new": 1})
+    rig.turn_after(5_000, times=2)
+    assert asked(rig) == []
+
+
+def test_the_brokers_are_asked_for_elsewhere_before_the_first_answer() -> None:
+    rig = ProducerRig()
+    rig.client.answers_metadata = False
+    rig.metadata.new_metadata_request_and_version(rig.clock.now_ms())
+    rig.turn()
+    rig.turn_after(1_000, times=2)
+    assert [builder.topics for builder in asked(rig)] == [()]
+    answer(rig, {})
+    assert not rig.producer.cache.is_bootstrap
+
+
+# -- the end -------------------------------------------------------------------------------------------------
 
 
 def test_a_refresh_that_was_cancelled_reports_nothing() -> None:

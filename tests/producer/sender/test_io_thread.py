@@ -413,7 +413,10 @@ def test_one_kind_of_look_up_alone_is_sent_and_bounds_the_sleep(
     ask(rig, 3_000)
     rig.turn()
     assert rig.client.in_flight_request_count() == 1
-    assert poll_limit_ms(rig) == 3_000
+    assert poll_limit_ms(rig) == 2_000, "a second request is due"
+    rig.turn_after(2_000)
+    assert rig.client.in_flight_request_count() == 2
+    assert poll_limit_ms(rig) == 1_000
 
 
 @each_look_up

@@ -358,12 +358,17 @@ def test_while_all_brokers_are_silent_one_look_up_waits_and_the_others_are_serve
     run(scenario())
 
 
-def test_one_broker_that_hangs_does_not_keep_answers_old(sidecar: SimulatedSidecar) -> None:
+each_broker = pytest.mark.parametrize("silent", [1, 2, 3])
+
+
+@each_broker
+def test_one_broker_that_hangs_does_not_keep_answers_old(sidecar: SimulatedSidecar, silent: int) -> None:
     async def scenario() -> list[int]:
         sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
         await sidecar.sleep(1_000)
+        await sidecar.get("/v1/topics/orders")
         ages = []
-        sidecar.brokers.silent = {2}
+        sidecar.brokers.silent = {silent}
         for _ in range(100):
             answer = await sidecar.get("/v1/topics/orders")
             ages.append(int(answer.headers["age"]))
@@ -373,6 +378,30 @@ def test_one_broker_that_hangs_does_not_keep_answers_old(sidecar: SimulatedSidec
 
     ages = run(scenario())
     assert max(ages) <= 4, ages
+
+
+@each_broker
+def test_one_broker_that_hangs_does_not_keep_new_topics_and_lists_away(
+    sidecar: SimulatedSidecar, silent: int
+) -> None:
+    async def waited_ms(path: str, status: int) -> int:
+        began_ms = sidecar.clock.now_ms()
+        assert (await sidecar.get(path)).status_code == status, path
+        return sidecar.clock.now_ms() - began_ms
+
+    async def scenario() -> None:
+        for number in range(9):
+            sidecar.controller.create_topic(f"topic-{number}", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        await sidecar.get("/v1/topics/topic-0")
+        sidecar.brokers.silent = {silent}
+        for number in range(1, 9):
+            assert await waited_ms(f"/v1/topics/topic-{number}/leader?partition=0", 200) < 1_100
+            await sidecar.sleep(500)
+        assert await waited_ms("/v1/topics/typo", 404) < 2_200
+        assert await waited_ms("/v1/topics", 200) < 2_200
+
+    run(scenario())
 
 
 def test_a_list_that_takes_longer_than_its_callers_wait_is_there_for_the_next_one(
