@@ -16,7 +16,6 @@ PAGE: Final = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 BLOCK: Final = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLES: Final = BLOCK.findall(PAGE)
 VARIABLE: Final = re.compile(r"PILOTFISH_KAFKA_[A-Z_]+")
-VALUE: Final = re.compile(r'name: (PILOTFISH_KAFKA_[A-Z_]+), value: "([^"]*)"')
 
 #: Its name is no secret, and is shown as a value.
 NOT_LISTED: Final = {"sasl.oauthbearer.client.credentials.client.id"}
@@ -30,17 +29,6 @@ def test_each_example_goes_together(number: int, tmp_path: Path) -> None:
     config = settings.producer_config()
     assert config.unused == ()
     assert [remark.text for remark in config.remarks] == []
-
-
-def test_the_example_for_kubernetes_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = VALUE.findall(PAGE)
-    assert len(variables) == 6
-    for name, value in variables:
-        monkeypatch.setenv(name, value)
-    security = load_settings({}).producer_config().security
-    assert security.ssl is not None
-    assert security.ssl.truststore is not None
-    assert security.sasl is not None
 
 
 def test_every_file_that_may_change_is_listed_and_no_other() -> None:

@@ -62,12 +62,8 @@ def _sentence(sidecar: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:
     acts = sidecar["rounds"] * sidecar["acts a round"]
     return (
         f"The sidecar: {sidecar['rounds']:,} rounds, {acts:,} requests and other acts of callers, "
-        f"{did['topics made']:,} topics made and {did['topics deleted']:,} deleted, "
-        f"{did['brokers at new ports']:,} brokers restarted at new ports, certificates changed "
-        f"on both sides {did['certificates changed']:,} times, {did['spans']:,} spans sent; "
-        f"{_judged(sidecar)}. "
+        f"{did['brokers at new ports']:,} brokers restarted; {_judged(sidecar)}. "
         f"Simulated: {simulated['simulated minutes'] / 60:.0f} hours, "
-        f"{lived['produce requests']:,} produce requests, {lived['topics deleted']:,} topics deleted, "
         f"{lived['outages']:,} outages; {_judged(simulated)}."
     )
 

@@ -184,7 +184,6 @@ def test_a_row_of_the_results_table_has_the_growth_and_the_noise_and_below_it_ar
     assert "| a client in simulated time: objects of our own types | 1,800 | 1,810 | 2 | no |" in table
     assert "seed 7" in table
     assert "4,000 requests" in table
-    assert "certificates changed on both sides 11 times, 4,200 spans sent" in table
     assert "Simulated: 3 hours" in table
 
 
