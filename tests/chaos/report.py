@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 RESULTS: Final = Path(__file__).with_name("results.json")
 _COLUMNS: Final = (
     "fault",
+    "acknowledged",
     "duplicated",
     "longest without a success, ms",
     "Java's",
@@ -48,6 +49,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         cells = (
             row["fault"] + _faults(row),
+            f"{row['acknowledged']:,}",
             _causes(row) or row["duplicated"],
             _whole(row["gap_ms"]),
             _whole(row["java_gap_ms"]),

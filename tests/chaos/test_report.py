@@ -41,7 +41,7 @@ def tables(folder: Path, *rows: dict[str, Any]) -> str:
 
 
 def test_a_row_has_its_figures_in_order(tmp_path: Path) -> None:
-    assert "\n| a storm | 0 | 9,101 | 9,055 |\n" in tables(tmp_path, row())
+    assert "\n| a storm | 1,200 | 0 | 9,101 | 9,055 |\n" in tables(tmp_path, row())
 
 
 def test_the_whole_run_is_counted(tmp_path: Path) -> None:
