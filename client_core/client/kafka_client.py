@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: A node with a request that is unanswered for so long is avoided by requests that any node can answer.
-SILENT_MS: Final = 1_000
+#: A node with a request that is unanswered for so long is avoided by `answering_node`.
+SILENT_MS: Final = 500
+
+#: The time after which another node is asked. By then the silent one is avoided.
+ASK_ANOTHER_MS: Final = 1_000
 
 #: Called with the response on the I/O thread, by the poll that completed it.
 CompletionHandler = Callable[["ClientResponse"], None]

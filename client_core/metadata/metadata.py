@@ -111,8 +111,6 @@ class Metadata:
         #: The node whose last response is doubtful: another broker is asked next, if one is available.
         #: I/O thread.
         self.doubted_node_id: int | None = None
-        #: When the request in flight was built; None if there is none. I/O thread.
-        self.asked_ms: int | None = None
         self._last_seen = LastSeenEpochs()
         #: The topics of the last full response in order; empty if one has an overlay.
         self._tables: tuple[TopicTable, ...] = ()
@@ -206,7 +204,6 @@ class Metadata:
     def new_metadata_request_and_version(self, now_ms: int) -> MetadataRequestAndVersion:
         """Returns the request that is due: partial unless a full update is requested or overdue (META-10)."""
         with self._lock:
-            self.asked_ms = now_ms
             version = self._schedule.request_version
             builder = self._new_partial_request(self._schedule.is_partial_enough(now_ms))
             if builder is not None:
@@ -235,7 +232,6 @@ class Metadata:
     def bootstrap(self, addresses: Iterable[tuple[str, int]]) -> None:
         """Starts with addresses instead of brokers; a full update is due at once (META-04)."""
         with self._lock:
-            self.asked_ms = None
             self._bootstrap_addresses = tuple(addresses)
             last_ms = self._schedule.last_successful_refresh_ms
             self._schedule.need_full("initial" if last_ms is None else "bootstrap")
@@ -265,7 +261,6 @@ class Metadata:
         """
         with self._lock:
             self._ensure_open()
-            self.asked_ms = None
             self._schedule.succeeded(request_version, is_partial, now_ms)
             before, after = self._swap(response, is_partial, now_ms, node_id)
             self._answered(response)
@@ -431,7 +426,6 @@ class Metadata:
     def failed_update(self, now_ms: int) -> None:
         """Records a failed attempt: the update stays due, after the backoff (META-07)."""
         with self._lock:
-            self.asked_ms = None
             self._schedule.failed(now_ms)
 
     def fatal_error(self, error: KafkaError) -> None:

@@ -84,8 +84,8 @@ class ProducerMetadata(Metadata):
         #: When the topics of a full response were checked for expiry, and when the first may expire.
         self._checked_ms = 0
         self._retained_until_ms = 0
-        #: Topics that no response contained yet, in the order they were added.
-        self._new_topics: dict[str, None] = {}
+        #: Topics that no response to the schedule contained yet, in the order they were added, and when.
+        self._new_topics: dict[str, int] = {}
         #: Missing topics that may be created, but were last requested without allowing creation.
         self._to_create: dict[str, None] = {}
         self._may_create_in_flight = True
@@ -118,7 +118,7 @@ class ProducerMetadata(Metadata):
         with self._lock:
             held = self._topics.get(topic)
             if held is None:
-                self._hold_new(topic, now_ms + self._max_idle_ms, may_create)
+                self._hold_new(topic, now_ms, now_ms + self._max_idle_ms, may_create)
                 return
             held.is_wanted = True
             if held.expires_ms is not None:
@@ -136,13 +136,13 @@ class ProducerMetadata(Metadata):
             for topic in topics:
                 held = self._topics.get(topic)
                 if held is None:
-                    self._hold_new(topic, None, may_create=False)
+                    self._hold_new(topic, self._clock.now_ms(), None, may_create=False)
                 else:
                     held.expires_ms = None
 
-    def _hold_new(self, topic: str, expires_ms: int | None, may_create: bool) -> None:
+    def _hold_new(self, topic: str, now_ms: int, expires_ms: int | None, may_create: bool) -> None:
         self._topics[topic] = _HeldTopic(expires_ms, may_create)
-        self._new_topics[topic] = None
+        self._new_topics[topic] = now_ms
         self._schedule.need_new_topics()
 
     def discard(self, topic: str) -> None:
@@ -177,9 +177,12 @@ class ProducerMetadata(Metadata):
             return frozenset(self._new_topics)
 
     @property
-    def awaits_answers(self) -> bool:
-        """Whether no broker has answered yet, or not for each held topic. A plain read. I/O thread."""
-        return bool(self._new_topics) or self.cache.is_bootstrap
+    def unanswered_since_ms(self) -> int | None:
+        """When the first of the new topics was added; None without any."""
+        if not self._new_topics:
+            return None
+        with self._lock:
+            return next(iter(self._new_topics.values()), None)
 
     def unanswered_topics(self) -> tuple[str, ...]:
         """Returns the new topics that are neither known nor missing, without those that may be created."""

@@ -25,7 +25,7 @@ promise and no more, so it allows what the product never does. test_delivery_mod
 bounds, and follows traces of simulated runs through it: what the product does must be a path of the model.
 
 A sidecar that starts again is another sidecar. A record that is split or numbered again gets another write,
-which needs that a broker forgot the first one, or refused it as too large ("forget", too).
+which needs that a broker refused its only one, forgot it, or refused it as too large ("forget", too).
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ if TYPE_CHECKING:
 
 Label = tuple["str | Hashable", ...]
 
-#: Where a submission is: it waits, is under way, waits to be sent again, or has ended.
-_OPEN: Final = ("queue", "flight", "again")
+#: Where a submission is: it waits, is under way, waits to be sent again, or, if its only write was refused,
+#: anew; or has ended.
+_OPEN: Final = ("queue", "flight", "again", "anew")
 #: What the mark has passed: acknowledged, and a dead letter.
 _PASSED: Final = "passed"
 _ASIDE: Final = "dead letter"
 #: In place of its submission: of a try that is over, and of one that is in the spool.
 _OVER: Final = -1
 _WRITTEN: Final = -2
-_MAYBE_WRITTEN: Final = ("flight", "again", "acked", "unknown")
+_MAYBE_WRITTEN: Final = ("flight", "again", "anew", "acked", "unknown")
 
 
 class Try(NamedTuple):
@@ -149,11 +150,11 @@ def _hidden(state: State, label: Label) -> Iterator[State]:
                 yield state._replace(tries=tuple(tries), entries=state.entries + 1)
         case ("deadline", int(index)):  # of the request: what was not sent is taken back
             one = state.submissions[index : index + 1]
-            if one and one[0].where == "queue":
+            if one and one[0].where in ("queue", "anew"):
                 yield _with(state, index, where="no")
         case ("give up", int(index)):  # delivery.timeout.ms, or no attempts are left
             one = state.submissions[index : index + 1]
-            if one and one[0].where in ("flight", "again"):
+            if one and one[0].where in ("flight", "again", "anew"):
                 yield _with(state, index, where="unknown")
 
 
@@ -276,9 +277,11 @@ def _sent(state: State, client: int, write: Hashable) -> Iterator[State]:
         if one.client != client or client in state.dead:
             continue
         first = one.where == "queue" and is_new
-        again = one.where == "again" and (one.write == write or (is_new and state.forgot))
-        if first or again:
-            sent = _with(state, index, where="flight", write=write, sends=min(one.sends + 1, 2))
+        anew = one.where == "anew" and is_new
+        again = one.where in ("again", "anew") and (one.write == write or (is_new and state.forgot))
+        if first or again or anew:
+            sends = 1 if anew else min(one.sends + 1, 2)
+            sent = _with(state, index, where="flight", write=write, sends=sends)
             # Answers of its connection before are nobody's.
             answers = frozenset(answer for answer in state.answers if answer[0] != write)
             wire = tuple(sorted((*state.wire, write), key=repr))
@@ -295,7 +298,7 @@ def _answered(state: State, client: int, write: Hashable, kind: str) -> Iterator
         if kind == "ok":
             ends = ["acked"] if "ok" in said else []
         elif "no" in said:
-            ends = ["again", "no" if one.sends == 1 else "unknown"]
+            ends = ["anew", "no"] if one.sends == 1 else ["again", "unknown"]
         else:
             ends = ["again", "unknown"] if "unsure" in said else []
         yield from (_with(state, index, where=where) for where in ends)

@@ -5,8 +5,8 @@ request.timeout.ms, and no other topic is asked for meanwhile. Each refresh here
 goes to a node that answers, if there is one. There are two kinds:
 
 - of known topics, for readers who want a bound on age: how often is the caller's decision;
-- of new topics, or of the brokers before the first answer, while the schedule's request is unanswered: one
-  in SILENT_MS. A topic that may be created is left to the schedule.
+- of new topics, or of the brokers before the first answer, if the schedule has had none for ASK_ANOTHER_MS. A
+  topic that may be created is left to the schedule.
 
 A refresh ends when its response is applied. If only one broker reports a topic missing, it ends when another
 one has answered too (`producer_metadata.py`). It ends at its deadline at the latest; a response that comes
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from client_core.client.kafka_client import SILENT_MS
+from client_core.client.kafka_client import ASK_ANOTHER_MS
 from client_core.events import MetadataRefreshed, MetadataRefreshFailed
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.metadata_response import MetadataResponse
@@ -61,9 +61,10 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
     def __init__(self, metadata: ProducerMetadata, completions: Completions, events: EventSink) -> None:
         super().__init__(metadata, completions)
         self._events = events
-        #: The last refresh of new topics, and the pause after it.
+        self._without_brokers_since_ms: int | None = None
+        #: The last refresh of what was unanswered, and the pause after it.
         self._elsewhere: TopicRefresh | None = None
-        self._pause_ms = SILENT_MS
+        self._pause_ms = ASK_ANOTHER_MS
         self._running: dict[TopicRefresh, None] = {}
 
     def take(self, refresh: TopicRefresh) -> None:
@@ -72,28 +73,36 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    def ask_elsewhere(self, now_ms: int) -> int:
-        """Begins a refresh of new topics if the schedule's request is unanswered; returns ms until the next.
+    def ask_elsewhere(self, now_ms: int) -> int | None:
+        """Begins a refresh of what is unanswered for too long, topics or brokers; returns ms until the next.
 
-        To be called while topics or the brokers await their first answer.
+        None if there are none.
         """
-        since_ms = self._metadata.asked_ms
+        since_ms = self._unanswered_since_ms(now_ms)
         if since_ms is None:
-            self._elsewhere, self._pause_ms = None, SILENT_MS
-            return SILENT_MS  # it may be sent in this turn
+            return None
         last = self._elsewhere
+        if last is None or last.since_ms < since_ms:
+            last, self._pause_ms = None, ASK_ANOTHER_MS
         due_ms = (since_ms if last is None else last.since_ms) + self._pause_ms
         if now_ms < due_ms:
             return due_ms - now_ms
         # If the last one is not answered either, brokers may be overloaded.
-        self._pause_ms = SILENT_MS if last is None or last.is_answered else 2 * self._pause_ms
+        self._pause_ms = ASK_ANOTHER_MS if last is None or last.is_answered else 2 * self._pause_ms
         topics = self._metadata.unanswered_topics()[:_MOST_TOPICS]
-        is_first = self._metadata.cache.is_bootstrap
-        if topics or is_first:
-            reason = "initial" if is_first else "topic_missing"
-            self._elsewhere = TopicRefresh(lambda _: None, now_ms, now_ms + self._pause_ms, topics, reason)
+        reason = "topic_missing" if self._without_brokers_since_ms is None else "initial"
+        self._elsewhere = TopicRefresh(lambda _: None, now_ms, now_ms + ASK_ANOTHER_MS, topics, reason)
+        if topics or self._without_brokers_since_ms is not None:
             self.take(self._elsewhere)
         return self._pause_ms
+
+    def _unanswered_since_ms(self, now_ms: int) -> int | None:
+        if not self._metadata.cache.is_bootstrap:
+            self._without_brokers_since_ms = None
+            return self._metadata.unanswered_since_ms
+        if self._without_brokers_since_ms is None:
+            self._without_brokers_since_ms = now_ms
+        return self._without_brokers_since_ms
 
     def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends what is not sent yet; returns ms until the next try, None if all is sent."""

@@ -385,9 +385,8 @@ class IoThread:
         if self._sender.overloaded is not None:
             self._relieve(*self._sender.overloaded, now_ms)
             self._sender.overloaded = None
-        self._next_call_ms = FOREVER_MS
-        if self._metadata.awaits_answers:
-            self._next_call_ms = now_ms + self._topic_refreshes.ask_elsewhere(now_ms)
+        delay_ms = self._topic_refreshes.ask_elsewhere(now_ms)
+        self._next_call_ms = FOREVER_MS if delay_ms is None else now_ms + delay_ms
         for calls in self._calls:
             if calls.count:
                 delay_ms = calls.delay_ms(self._client, now_ms)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from client_core.client.kafka_client import ASK_ANOTHER_MS
 from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
 from client_core.errors import (
@@ -97,6 +98,8 @@ class Sender:
         # The longest sleep of a poll by default. retry.backoff.ms may be 0, which must not make the loop
         # spin.
         self._pause_ms = max(config.retry_backoff_ms, _SHORTEST_PAUSE_MS)
+        #: When InitProducerId is due for another node.
+        self._second_init_ms = FOREVER_MS
         self._lost_leaders = accumulator.lost_leaders
         self._undrained = accumulator.undrained
         #: The snapshot that topics were last checked against.
@@ -294,20 +297,21 @@ class Sender:
     def _ask_for_producer_id(self, manager: TransactionManager, now_ms: int) -> int:
         """Sends InitProducerId to the least loaded node if allowed; returns how long the poll may sleep.
 
+        If it is unanswered for ASK_ANOTHER_MS, another node is asked, too, and the first answer counts.
         Java blocks here for up to request.timeout.ms. Others wait for this thread, so it returns each turn.
         """
         if manager.init_in_flight:
-            return self._config.request_timeout_ms  # the answer wakes the poll
-        if manager.init_was_refused and not self._accumulator.has_incomplete:
+            if now_ms < self._second_init_ms or self._metadata.cache.is_bootstrap:
+                return max(self._second_init_ms - now_ms, self._pause_ms)  # the answer wakes the poll
+        elif manager.init_was_refused and not self._accumulator.has_incomplete:
             return FOREVER_MS  # no id is needed now: send no request
-        if self._metadata.cache.is_bootstrap:
+        elif self._metadata.cache.is_bootstrap:
             # The first metadata response wakes the poll. Asking an address of bootstrap.servers would leave
             # the client without a connection to a broker when that address is left.
             return FOREVER_MS
-        delay_ms = manager.init_delay_ms(now_ms)
-        if delay_ms > 0:
+        elif (delay_ms := manager.init_delay_ms(now_ms)) > 0:
             return delay_ms
-        node = self._client.least_loaded_node(now_ms).node
+        node = self._client.answering_node(now_ms)
         if node is None:
             return self._pause_ms
         if not self._client.ready(node, now_ms):
@@ -323,14 +327,18 @@ class Sender:
             on_complete=self._handle_init_producer_id_response,
         )
         self._client.send(request, now_ms)
-        manager.init_sent()
+        if manager.init_in_flight:
+            self._second_init_ms = FOREVER_MS
+        else:
+            manager.init_sent()
+            self._second_init_ms = now_ms + ASK_ANOTHER_MS
         _log.debug("Sent InitProducerId to node %s, correlation id %s", node.id, request.correlation_id)
-        return self._config.request_timeout_ms
+        return self._second_init_ms - now_ms
 
     def _handle_init_producer_id_response(self, response: ClientResponse) -> None:
         manager = self._transaction_manager
-        if manager is None:
-            return
+        if manager is None or not manager.init_in_flight:
+            return  # another node has answered
         now_ms = self._clock.now_ms()
         body = response.body
         if response.version_mismatch is not None:

@@ -215,6 +215,21 @@ def test_a_node_that_is_not_ready_for_longer_than_a_request_may_take_is_waited_f
         assert rig.idempotence.producer_id == PRODUCER_ID
 
 
+@pytest.mark.behaviour("IDM-01")
+def test_while_a_node_does_not_answer_another_one_is_asked_once_and_the_first_answer_counts() -> None:
+    rig = waiting_rig()
+    for after_ms, in_flight in ((0, 1), (999, 1), (1, 2), (2_000, 2)):
+        rig.turn_after(after_ms)
+        assert rig.client.in_flight_request_count() == in_flight, after_ms
+    silent, answering = rig.client.requests
+    rig.client.respond_to_request(answering, producer_id_given())
+    rig.turn()
+    assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
+    rig.client.respond_to_request(silent, producer_id_given(PRODUCER_ID + 1))
+    rig.turn()
+    assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
+
+
 class OneAtATime(MockClient):
     """A client whose one node takes one request at a time, and which has no other node to ask."""
 

@@ -404,6 +404,22 @@ def test_one_broker_that_hangs_does_not_keep_new_topics_and_lists_away(
     run(scenario())
 
 
+@pytest.mark.parametrize("after_ms", range(1, 7))
+def test_one_broker_that_hangs_during_the_start_delays_a_produce_by_a_second(
+    sidecar: SimulatedSidecar, after_ms: int
+) -> None:
+    """Versions, metadata or the producer id are requested from it."""
+
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", assignment=[[1, 2, 3]], replication_factor=3)
+        await sidecar.sleep(after_ms)
+        sidecar.brokers.silent = {3}
+        status, waited_ms, _ = await _produced(sidecar, "orders")
+        assert (status, waited_ms < 1_100) == (200, True), waited_ms
+
+    run(scenario())
+
+
 def test_a_list_that_takes_longer_than_its_callers_wait_is_there_for_the_next_one(
     sidecar: SimulatedSidecar,
 ) -> None:
