@@ -218,6 +218,8 @@ def test_records_behind_unanswered_requests_have_the_same_cause() -> None:
     connection(rig, oldest=1_000)
     rig.turn_after(1_000)
     assert the_cause(waiting) == Cause(Errors.REQUEST_TIMED_OUT, 0, 0, 1_000, "node 0 has not answered")
+    said = "localhost:9092 has accepted a request and has not answered"
+    assert rig.producer.status().cause_of_silence == Cause(Errors.REQUEST_TIMED_OUT, 0, 0, 1_000, said)
 
 
 def test_a_quota_is_the_cause() -> None:
