@@ -70,7 +70,7 @@ async def unanswered(web: NativeApp, path: str) -> httpx.Response:
 
 
 def end(ticket: FakeTicket) -> None:
-    ticket.producer.finish(ticket, ListingResult(None, error=NoBrokersError("nobody answers")))
+    ticket.producer.finish(ticket, ListingResult(None, error=NoBrokersError("nobody answers"), waited_ms=0))
 
 
 def test_an_old_list_is_served_where_there_is_no_newer_with_its_age_or_503_if_more_is_demanded(
@@ -116,7 +116,7 @@ def test_an_answer_that_comes_after_the_close_is_dropped(web: NativeApp, listing
         listing.close()
         with pytest.raises(ProblemError, match="The topics were not listed"):
             await asked
-        ticket.done(ListingResult(None, error=NoBrokersError("too late")))
+        ticket.done(ListingResult(None, error=NoBrokersError("too late"), waited_ms=0))
 
     assert timed(scenario())[1] == 0
 
