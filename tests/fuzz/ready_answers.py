@@ -235,7 +235,7 @@ class _Side:
         if ticket.kind == "topics":
             self.producer.say_unknown(ticket)
         elif ticket.kind == "listing":
-            self.producer.finish(ticket, ListingResult(None, error=TimeoutError("no list")))
+            self.producer.finish(ticket, ListingResult(None, error=TimeoutError("no list"), waited_ms=0))
         else:
             self.producer.time_out(ticket)
 

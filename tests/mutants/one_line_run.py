@@ -181,8 +181,9 @@ def _runs_once(mutant: Mutant) -> bool:
 
 
 def reaching_tests(mutant: Mutant, lines: coverage.CoverageData, durations_s: dict[str, float]) -> list[str]:
-    """The tests that reach the line, quick first: of many those whose file imports it, and the nearest to it.
+    """The tests that reach the line, quick first.
 
+    Of many those whose file imports it, those in the folder of the same name, and those that cover most.
     For what runs at import, or once, those that reach the file, and those of test files that import it; if
     there are none, those that reach a file that imports it.
     """
@@ -200,7 +201,12 @@ def reaching_tests(mutant: Mutant, lines: coverage.CoverageData, durations_s: di
     if not reached:  # it describes: what it becomes is the OpenAPI document
         reached = {test for test in durations_s if "test_openapi_examples" in test}
     covered = Counter(test for tests in by_line.values() for test in tests)
-    nearest = sorted(reached, key=lambda test: (test not in importing, -covered[test], test))[:_MOST_TESTS]
+    beside = f"tests/{Path(mutant.path).parent}/".replace("client_core/", "")
+
+    def distance(test: str) -> tuple[bool, bool, int, str]:
+        return test not in importing, not test.startswith(beside), -covered[test], test
+
+    nearest = sorted(reached, key=distance)[:_MOST_TESTS]
     return sorted(nearest, key=lambda test: (durations_s[test], test))
 
 

@@ -107,6 +107,18 @@ def test_a_mutant_is_given_the_tests_that_may_see_it() -> None:
     lines.close(force=True)  # its database; Python 3.13 warns about an open one
 
 
+def test_of_many_tests_those_in_the_folder_of_the_same_name_are_taken() -> None:
+    path, beside = "client_core/producer/settings/config.py", "tests/producer/settings/__init__.py::a"
+    others = [f"tests/network/__init__.py::{number}" for number in range(600)]
+    lines = coverage.CoverageData(no_disk=True)
+    for test in (*others, beside):
+        lines.set_context(test)
+        lines.add_lines({path: [30] if test == beside else [30, 31]})
+    mutant = Mutant(path, 30, 0, 0, "", "", "")
+    assert beside in reaching_tests(mutant, lines, dict.fromkeys((*others, beside), 1.0))
+    lines.close(force=True)
+
+
 def test_what_is_listed_as_equivalent_is_a_mutant_of_the_present_tree() -> None:
     listed = tomllib.loads(EQUIVALENT_PATH.read_text(encoding="utf-8"))["equivalent"]
     of_tree = [

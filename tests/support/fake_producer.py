@@ -265,7 +265,7 @@ class FakeProducer:
                 )
                 for name, count in self.on_brokers.items()
             }
-            self.finish(ticket, ListingResult(TopicListing(MappingProxyType(listed))))
+            self.finish(ticket, ListingResult(TopicListing(MappingProxyType(listed)), waited_ms=0))
         return ticket
 
     def describe_topic_configs(self, topic: str, *, deadline_ms: int, done: Done) -> FakeTicket:
@@ -278,7 +278,7 @@ class FakeProducer:
         ticket = self._take("offsets", done, topic=topic, partition=partition, deadline_ms=deadline_ms)
         if self.offsets is not None:
             beginning, end = self.offsets.get((topic, partition), (0, 0))
-            self.finish(ticket, OffsetsResult(beginning, end))
+            self.finish(ticket, OffsetsResult(beginning, end, waited_ms=0))
         return ticket
 
     def check(self, topic: str, records: Sequence[ProducerRecord]) -> None:

@@ -151,8 +151,6 @@ class ReadyCheckResult(NamedTuple):
 #: More brokers than a cluster has.
 _MOST_NODES: Final = 1_000
 
-_NOTHING_READY: Final = ReadyCheckResult((), FOREVER_MS, frozenset())
-
 
 @dataclass(slots=True)
 class _NodeLatency:
@@ -191,8 +189,6 @@ class BatchDrain:
 
     def ready(self, leaders: PartitionLeaders, now_ms: int, *, send_all: bool) -> ReadyCheckResult:
         """See RecordAccumulator.ready. `send_all`: each batch not in backoff is ready, full or not."""
-        if not self._queues.waiting and not self._topics_with_load:
-            return _NOTHING_READY
         self._placed_by, self._placed = leaders, {}
         ready_nodes: dict[int, Node] = {}
         unknown_leader_topics: set[str] = set()

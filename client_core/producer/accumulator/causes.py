@@ -172,8 +172,7 @@ class Causes:
         if batch.sent_to is not None:
             if failed is not None:
                 return _of_attempts(failed, now_ms)
-            since_ms = batch.last_attempt_ms if batch.drained_ms is None else batch.drained_ms
-            return _unanswered(batch.sent_to, now_ms - since_ms)
+            return _unanswered(batch.sent_to, now_ms - batch.created_ms - batch.queue_time_ms)
         cache = self._metadata.cache
         leader = cache.leader_for(batch.topic_partition)
         if leader is None:

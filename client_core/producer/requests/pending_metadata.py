@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from client_core.backoff import ExponentialBackoff
     from client_core.client.kafka_client import KafkaClient
     from client_core.metadata.metadata_cache import MetadataCache
-    from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.metadata.producer_metadata import ProducerMetadata, TopicError
     from client_core.producer.requests.least_loaded_call import Settle
     from client_core.producer.results.ticket import Completions
 
@@ -58,7 +58,7 @@ class PendingLookup(PendingCall):
     after_request: int | None = None
     missing: set[str] = field(default_factory=set)
     errors: dict[str, KafkaError] = field(default_factory=dict)
-    answers_before: dict[str, int] = field(default_factory=dict)
+    errors_before: dict[str, TopicError | None] = field(default_factory=dict)
 
 
 class PendingLookups(PendingCalls[PendingLookup]):
@@ -100,7 +100,7 @@ class PendingLookups(PendingCalls[PendingLookup]):
                 lookup.errors[topic] = judged.error
             elif not isinstance(judged, Known):
                 lookup.missing.add(topic)
-                lookup.answers_before[topic] = self._answers_without(topic)
+                lookup.errors_before[topic] = self._metadata.topic_error(topic)
                 self._by_topic.setdefault(topic, {})[lookup] = None
                 self._metadata.request_update_for_topic(topic)
         self._finish_topics_if_settled(lookup, now_ms)
@@ -122,10 +122,11 @@ class PendingLookups(PendingCalls[PendingLookup]):
             _, answered = self._metadata.full_requests
             return answered > lookup.after_request
         refreshed_ms = cache.last_successful_refresh_ms
-        old = lookup.not_before_ms is not None and (
-            refreshed_ms is None or refreshed_ms < lookup.not_before_ms
+        return (
+            refreshed_ms is not None
+            and (lookup.min_version is None or cache.update_version >= lookup.min_version)
+            and (lookup.not_before_ms is None or refreshed_ms >= lookup.not_before_ms)
         )
-        return not old and cache.update_version >= (lookup.min_version or 0) and refreshed_ms is not None
 
     # -- progress --------------------------------------------------------------------------------------------
 
@@ -152,9 +153,9 @@ class PendingLookups(PendingCalls[PendingLookup]):
 
         Look-ups that wait until it appears (`settle` is False) continue.
         """
-        answers = self._answers_without(topic)
+        last = self._metadata.topic_error(topic)
         settled = self._metadata.is_missing(topic) and [
-            lookup for lookup in lookups if lookup.settle and answers != lookup.answers_before[topic]
+            lookup for lookup in lookups if lookup.settle and last != lookup.errors_before[topic]
         ]
         if settled:
             error = error_for(Errors.UNKNOWN_TOPIC_OR_PARTITION.code, f"Topic {topic} does not exist")
@@ -166,13 +167,6 @@ class PendingLookups(PendingCalls[PendingLookup]):
     def waits_for(self, topic: str) -> bool:
         """Returns whether any look-up waits for the topic. I/O thread."""
         return topic in self._by_topic
-
-    def _answers_without(self, topic: str) -> int:
-        """Returns how often in a row brokers have reported the topic missing."""
-        last = self._metadata.topic_error(topic)
-        if last is None or last.code != Errors.UNKNOWN_TOPIC_OR_PARTITION.code:
-            return 0
-        return last.consecutive_answers
 
     def _topic_settled(
         self, topic: str, lookups: Sequence[PendingLookup], error: KafkaError | None, now_ms: int

@@ -204,7 +204,7 @@ class ListingResult(_Asked):
     __slots__ = ("listing",)
 
     def __init__(
-        self, listing: TopicListing | None, *, error: KafkaError | None = None, waited_ms: int = 0
+        self, listing: TopicListing | None, *, error: KafkaError | None = None, waited_ms: int
     ) -> None:
         super().__init__(error, waited_ms)
         self.listing = listing
@@ -225,7 +225,7 @@ class OffsetsResult(_Asked):
         end_offset: int | None,
         *,
         error: KafkaError | None = None,
-        waited_ms: int = 0,
+        waited_ms: int,
     ) -> None:
         super().__init__(error, waited_ms)
         self.beginning_offset = beginning_offset

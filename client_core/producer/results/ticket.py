@@ -63,8 +63,7 @@ class Completions:
     def post(self) -> None:
         """Posts all finished results. A failing sink is logged and affects no other."""
         waiting = len(self.waiting)
-        if self.finished:
-            self._post_finished()
+        self._post_finished()
         with contextlib.suppress(IndexError):
             for _ in range(waiting):
                 self.waiting.popleft()()

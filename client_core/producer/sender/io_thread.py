@@ -501,7 +501,7 @@ class IoThread:
         self._over = True
         self._sweep_if_over()
         if self._report_end is not None:
-            _attempt("report what was not delivered", self._report_end)
+            self._report_end()
 
     def _sweep_if_over(self) -> None:
         """Fails late requests on the adding thread: the I/O thread has ended."""

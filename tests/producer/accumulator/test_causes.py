@@ -17,8 +17,11 @@ from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
 from client_core.errors import Cause, TimeoutError
 from client_core.events import BatchRetried, ProduceFinished, RecordsCancelled
+from client_core.producer.accumulator.causes import Causes
+from client_core.producer.accumulator.producer_batch import ProducerBatch
 from client_core.producer.results.producer_record import ProducerRecord
 from client_core.producer.results.ticket import Phase, Written
+from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.support.metadata_responses import metadata_response, partition, topic
 from tests.support.producer_rig import ProducerRig, full_buffer_rig
 from tests.support.sender_rig import (
@@ -190,6 +193,17 @@ def test_a_failure_before_the_records_came_is_not_their_cause() -> None:
     assert error.cause.error is Errors.REQUEST_TIMED_OUT
 
 
+def test_the_failures_of_a_thousand_partitions_are_kept_the_oldest_goes_first() -> None:
+    rig = SenderRig()
+    causes = Causes(rig.metadata, rig.client, lambda now_ms: None)
+    partitions = [TopicPartition("orders", number) for number in range(1_001)]
+    for place in partitions:
+        batch = ProducerBatch(place, MemoryRecordsBuilder(100), 0)
+        batch.attempt_failed(FEW, 0, FEW.message, 0)
+        causes.attempt_failed(batch)
+    assert list(causes.failing) == partitions[1:]
+
+
 def test_a_partition_without_a_leader_is_the_cause() -> None:
     rig = rig_of()
     rig.client.update_metadata(
@@ -218,6 +232,8 @@ def test_records_behind_unanswered_requests_have_the_same_cause() -> None:
     connection(rig, oldest=1_000)
     rig.turn_after(1_000)
     assert the_cause(waiting) == Cause(Errors.REQUEST_TIMED_OUT, 0, 0, 1_000, "node 0 has not answered")
+    said = "localhost:9092 has accepted a request and has not answered"
+    assert rig.producer.status().cause_of_silence == Cause(Errors.REQUEST_TIMED_OUT, 0, 0, 1_000, said)
 
 
 def test_a_quota_is_the_cause() -> None:

@@ -229,6 +229,20 @@ def test_topics_are_in_the_circle_by_name_and_one_that_is_new_or_gone_changes_it
     assert [str(place) for place in order.arranged(0, [tp(1, "b"), tp(0, "b")])] == ["b-0", "b-1"]
 
 
+def test_only_topics_that_changed_are_placed_again() -> None:
+    placed: list[int] = []
+
+    def place(partition: int) -> int:
+        placed.append(partition)
+        return partition
+
+    order, both = DrainOrder(place), two_topics((0, 0), (0, 0, 0))
+    order.use(both, {"a", "b"})
+    placed.clear()
+    order.use(Cluster("c", both.nodes_by_id, {**both.topic_partitions, "a": Leaders((0,))}), {"a", "b"})
+    assert set(placed) == {0}
+
+
 # -- with idempotence: sequences, and what must wait for another ---------------------------------------------
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.clock import FOREVER_MS
-from client_core.producer.requests.deadlines import Deadlines
+from client_core.producer.requests.deadlines import Deadlines, TopicQueue, UnblockedRequests, topic_waits
 
 
 def test_an_empty_set_has_no_next_deadline() -> None:
@@ -99,3 +99,7 @@ def test_what_will_be_due_stays() -> None:
         deadlines.add(moment, thing)
     assert deadlines.until(20) == ["a", "b"]
     assert len(deadlines) == 3
+
+
+def test_a_queue_that_is_about_to_be_removed_has_no_waits() -> None:
+    assert topic_waits({"orders": TopicQueue()}, {"users": UnblockedRequests(1)}) == ()

@@ -138,14 +138,15 @@ def test_only_who_may_create_a_topic_asks_for_its_creation() -> None:
 
 
 def test_a_fatal_error_fails_all_requests_that_wait_for_metadata() -> None:
-    rig = ProducerRig(topics={})
-    waiting = rig.submit("orders", b"a")
-    rig.learn({}, errors={"orders": UNKNOWN})
+    rig = full_buffer_rig()
+    for_memory, waiting = rig.submit("other", b"y" * 800), rig.submit("users", b"a")
+    rig.learn({"orders": 1, "other": 1}, errors={"users": UNKNOWN})
     rig.metadata.fatal_error(SaslAuthenticationError("wrong password"))
-    rig.learn({}, errors={"orders": UNKNOWN})
+    rig.learn({"orders": 1, "other": 1}, errors={"users": UNKNOWN})
     (failure,) = waiting.failures
     assert str(failure.error) == "wrong password"
     assert failure.phase is Phase.METADATA
+    assert not for_memory.reported
 
 
 def test_requests_for_one_topic_keep_their_order() -> None:
@@ -319,6 +320,7 @@ def test_a_cancelled_request_that_was_only_parked_is_settled_at_once() -> None:
     waiting.cancel()
     rig.turn()
     assert [failure.written for failure in settled.failures] == [Written.NO, Written.NO]
+    assert "was cancelled before this record was appended" in str(settled.failures[0].error)
 
 
 def test_a_request_that_ran_out_of_time_on_its_way_is_settled_with_the_true_outcome() -> None:
@@ -484,6 +486,7 @@ def test_an_exception_ends_only_the_request_that_raised_it() -> None:
     assert rig.producer.status().waiting_for_metadata == 0
     rig.answer(together(produced(ORDERS_0, offset=0), produced(TopicPartition("users", 0), offset=0)))
     assert (behind.offsets, of_another_topic.offsets) == ([0], [0])
+    assert rig.producer.close(0).failed_earlier == 1
 
 
 def test_one_that_stood_aside_and_gave_up_leaves_the_others_their_place() -> None:

@@ -219,6 +219,15 @@ def test_metadata_that_is_too_old_is_requested(demand: str) -> None:
     assert waiting.looked_up.cache.update_version == version + 1
 
 
+def test_the_addresses_that_were_given_are_not_new_enough_for_any_version() -> None:
+    rig = ProducerRig()
+    waiting = update(rig, min_version=0)
+    rig.learn({"orders": 1})
+    assert waiting.reported == []
+    rig.turn()
+    assert not waiting.looked_up.cache.is_bootstrap
+
+
 def test_an_update_that_does_not_come_times_out_with_the_snapshot_that_there_is() -> None:
     rig = ProducerRig(topics={"orders": 1})
     rig.client.backoff(rig.client.least_loaded_node(0).node or pytest.fail("no node"), 60_000)

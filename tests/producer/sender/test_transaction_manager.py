@@ -343,6 +343,8 @@ def test_a_forgotten_producer_numbers_what_is_in_flight_from_zero_once() -> None
         assert made.can_retry(batch, Errors.UNKNOWN_PRODUCER_ID, 500)
         assert epoch_of(made) == 2
     assert [sequence_of(batch) for batch in others] == [(2, 0), (2, 1), (2, 2), (2, 3)]
+    assert made.can_retry(others[0], Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, None)
+    assert epoch_of(made) == 2, "the answer was about its earlier sequence"
 
 
 @pytest.mark.behaviour("IDM-04")

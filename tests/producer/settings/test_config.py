@@ -273,15 +273,32 @@ REFUSED_NAMES: Final = {
         "key.serializer names a Java class, which this client can't load; keys and values are bytes "
         "here, and the library takes a callable as key_serializer and value_serializer of KafkaProducer"
     ),
-    "ssl.ca.location": "ssl.ca.location is librdkafka's name; Kafka's is ssl.truststore.location",
-    "sasl.mechanisms": "sasl.mechanisms is librdkafka's name; Kafka's is sasl.mechanism",
     "linger.ms.file": "linger.ms.file is not supported: linger.ms is not a secret; give its value directly",
+}
+
+LIBRDKAFKAS_NAMES: Final = {
+    "compression.codec": "compression.type",
+    "message.max.bytes": "max.request.size",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.ms": "linger.ms",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.certificate.chain.file",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keystore.key.file",
+    "ssl.key.pem": "ssl.keystore.key",
 }
 
 
 def test_a_name_that_is_not_honoured_is_refused_with_its_reason() -> None:
-    errors = [refused({name: "s3cret"}) for name in REFUSED_NAMES]
-    assert {error.name: str(error) for error in errors if error is not None} == REFUSED_NAMES
+    expected = REFUSED_NAMES | {
+        name: f"{name} is librdkafka's name; Kafka's is {kafkas}"
+        for name, kafkas in LIBRDKAFKAS_NAMES.items()
+    }
+    errors = [refused({name: "s3cret"}) for name in expected]
+    assert {error.name: str(error) for error in errors if error is not None} == expected
 
 
 #: Settings that only Java or a broker supports, and the replacement.

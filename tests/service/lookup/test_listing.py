@@ -78,12 +78,12 @@ async def unanswered(web: NativeApp, path: str) -> httpx.Response:
 
 
 def end(ticket: FakeTicket) -> None:
-    ticket.producer.finish(ticket, ListingResult(None, error=NoBrokersError("nobody answers")))
+    ticket.producer.finish(ticket, ListingResult(None, error=NoBrokersError("nobody answers"), waited_ms=0))
 
 
 def report(ticket: FakeTicket, *topics: str) -> None:
     listed = {topic: ListedTopic(topic, None, False, 1) for topic in topics}
-    ticket.producer.finish(ticket, ListingResult(TopicListing(listed)))
+    ticket.producer.finish(ticket, ListingResult(TopicListing(listed), waited_ms=0))
 
 
 def test_an_old_list_is_served_where_there_is_no_newer_with_its_age_or_503_if_more_is_demanded(
@@ -129,7 +129,7 @@ def test_an_answer_that_comes_after_the_close_is_dropped(web: NativeApp, listing
         listing.close()
         with pytest.raises(ProblemError, match="shutting down"):
             await asked
-        ticket.done(ListingResult(None, error=NoBrokersError("too late")))
+        ticket.done(ListingResult(None, error=NoBrokersError("too late"), waited_ms=0))
 
     assert timed(scenario())[1] == 0
 

@@ -39,7 +39,8 @@ def asked(web: HttpApp) -> list[dict[str, object]]:
 def refused(web: HttpApp, path: str, error: KafkaError) -> httpx.Response:
     """The answer if the leader refuses, or does not answer."""
     web.producer.offsets = None
-    return web.ask("GET", path, ends=lambda t: web.producer.finish(t, OffsetsResult(None, None, error=error)))
+    result = OffsetsResult(None, None, error=error, waited_ms=0)
+    return web.ask("GET", path, ends=lambda t: web.producer.finish(t, result))
 
 
 def test_both_apis_have_the_same_answer_which_is_not_kept(web: HttpApp) -> None:
@@ -58,7 +59,7 @@ def test_a_waiting_request_counts_and_has_no_bytes(web: HttpApp) -> None:
 
     def ends(ticket: Any) -> None:
         counted.append((admission.requests, admission.bytes))
-        web.producer.finish(ticket, OffsetsResult(3, 17))
+        web.producer.finish(ticket, OffsetsResult(3, 17, waited_ms=0))
 
     assert web.ask("GET", NATIVE, ends=ends).status_code == 200
     assert (counted, admission.requests) == ([(1, 0)], 0)

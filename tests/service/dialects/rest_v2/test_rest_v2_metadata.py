@@ -192,7 +192,8 @@ def test_without_any_broker_it_is_503() -> None:
 
     def fail(ticket: FakeTicket) -> None:
         nothing = MetadataResult(web.producer.cache, error=error)
-        web.producer.finish(ticket, ListingResult(None, error=error) if ticket.kind == "listing" else nothing)
+        no_list = ListingResult(None, error=error, waited_ms=0)
+        web.producer.finish(ticket, no_list if ticket.kind == "listing" else nothing)
 
     for path in ("/brokers", "/topics/orders", "/topics"):
         assert code_of(web.get(path, ends=fail)) == (503, 50302), path

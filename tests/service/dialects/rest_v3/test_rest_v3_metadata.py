@@ -206,7 +206,7 @@ def test_a_topic_that_brokers_cannot_describe_is_not_listed(http: HttpApp) -> No
         "ailing": ListedTopic("ailing", None, False, 0, error_code=5),
         "sound": ListedTopic("sound", None, False, 4, replication_factor=3),
     }
-    result = ListingResult(TopicListing(MappingProxyType(topics)))
+    result = ListingResult(TopicListing(MappingProxyType(topics)), waited_ms=0)
     answer = http.get(f"{C}/topics", ends=lambda ticket: http.producer.finish(ticket, result))
     assert [t["topic_name"] for t in answer.json()["data"]] == ["sound"]
 
