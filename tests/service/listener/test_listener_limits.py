@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from service.base.settings import InternalLimits, Settings
 from service.listener.access_log import AccessLogged
 from service.listener.api_server import ApiServer, connections_that_fit
-from service.listener.connections import REASONS, USUAL_HEAD_BYTES, Connections, Limits
+from service.listener.connections import USUAL_HEAD_BYTES, Connections, Limits
 from service.listener.listeners import Listener
 from service.wire.asgi import Receive, Scope, Send, respond
 from tests.support.coroutine_tests import until
@@ -120,7 +120,8 @@ def values(connections: Connections) -> dict[str, float]:
 
 def test_why_connections_end_is_counted_from_the_start() -> None:
     """Or the first of a kind would not show in a rate."""
-    assert dict(ended(Connections(limits()))) == dict.fromkeys(REASONS, 0)
+    reasons = ("slow_head", "slow_body", "stalled", "unsent_bytes", "made_room", "handshake")
+    assert dict(ended(Connections(limits()))) == dict.fromkeys(reasons, 0)
 
 
 def test_there_is_room_for_as_many_as_the_limit_says_and_a_waiting_listener_is_called_once() -> None:

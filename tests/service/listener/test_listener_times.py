@@ -299,7 +299,7 @@ async def test_a_connection_that_is_lost_leaves_no_timer_and_no_place() -> None:
 async def test_unwanted_bytes_are_bounded_however_many_reads_bring_them() -> None:
     for pieces in (1, 2):
         for begun, piece, status, named in (
-            (HALF, b"X: ", b"431", b"the head"),
+            (HALF, b"X: ", b"431", b"the head of the request is larger than 65536 bytes"),
             (b"GET", b" /", b"414", b"the target"),
             (b"GET / ", b"HTTP/1.1\r\nX: ", b"431", b"the head"),
             (CHUNKED, b"1;", b"431", b"between the chunks"),
