@@ -256,6 +256,8 @@ async def test_where_tokens_are_in_use_an_answer_that_lies_ready_says_that_it_de
             caller.send(request(path, f"authorization: Bearer {tokens.token('reader')}"))
             status, headers, _ = await caller.answer()
             assert (status, headers["vary"]) == (200, "Authorization")
+        caller.send(request(LEADER, "authorization: Bearer wrong"))
+        assert (await caller.answer())[0] == 401
 
 
 async def test_a_bug_in_a_ready_answer_ends_that_connection_and_no_other(
