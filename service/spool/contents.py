@@ -7,7 +7,7 @@ may be slightly out of date. `requeue` and `discard` lock the folder.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -141,12 +141,9 @@ def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
         while (found := next_frame(segment.salt, data, at)) is not None:
             _, frame = found
             at = frame.end
-            if frame.sequence >= until:
-                break
-            try:
-                yield frame.sequence, entry_of(frame.version, frame.payload)
-            except EntryError:
-                continue  # delivery will make it a dead letter
+            if frame.sequence < until:
+                with suppress(EntryError):  # delivery will make it a dead letter
+                    yield frame.sequence, entry_of(frame.version, frame.payload)
 
 
 def _check(path: Path) -> None:

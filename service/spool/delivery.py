@@ -206,7 +206,7 @@ class Delivery:
             attempts = lane.attempts.get(stored.sequence, 0) + 1
             # Only brokers that answered since the request can have reported the partition missing.
             asked_ms = now_ms - outcome.waited_ms - PAUSE_MS
-            partition = None if stored.entry is None else stored.entry.record.partition
+            partition = _to_send(stored).partition
             lacks = self._producer.cache.lacks_partition(lane.topic, partition, asked_ms)
             delivery = delivery_outcome_of(outcome, attempts, lacks_partition=lacks)
             if self._closed:  # the closing producer failed it

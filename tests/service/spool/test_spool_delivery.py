@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -186,6 +187,9 @@ def test_records_that_come_while_others_of_their_topic_are_only_on_the_disk_foll
     rig.spool_in([record(values[14])])
     rig.deliver()
     assert (len(lane.waiting), lane.skipped) == (10, 4)
+    rig.producer.acknowledge(rig.producer.waiting[0])
+    rig.deliver()
+    assert (len(lane.waiting), lane.skipped) == (9, 4)  # they are read when half of its room is free
     rig.producer.holds_records = False
     rig.producer.acknowledge(rig.producer.waiting[0])
     rig.deliver()
@@ -383,6 +387,8 @@ def test_a_record_that_is_dead_lettered_twice_is_there_once(rig: SpoolRig) -> No
 def test_the_threads_deliver_what_is_spooled_and_end(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
     rig.producer.holds_records = True
     rig.spool.start(lambda function: function())
+    names = {thread.name for thread in threading.enumerate()}
+    assert names >= {"pilotfish-spool-writer", "pilotfish-spool-delivery"}
     rig.submit(records(2))
     with caplog.at_level(logging.INFO):
         rig.spool.close(10_000)
