@@ -30,9 +30,10 @@ from service.base.settings import Settings
 from service.spool.dead_letters import dead_letters_in
 from service.spool.delivery import MARK_EVERY_MS, PAUSE_MS
 from service.spool.delivery_outcome import MOST_ATTEMPTS
-from service.spool.entry import frame_of
+from service.spool.entry import VERSION, frame_of
 from service.spool.folder import Mark, read_mark
-from service.spool.lanes import CHUNK_BYTES, CHUNK_RECORDS, RECORD_BYTES, WINDOW_BYTES
+from service.spool.lanes import CHUNK_BYTES, CHUNK_RECORDS, RECORD_BYTES, WINDOW_BYTES, Lane
+from service.spool.reader import Stored
 from service.spool.spool import make_spool, spool_config
 from tests.support.mock_clock import MockClock
 from tests.support.spooling import (
@@ -194,6 +195,14 @@ def test_records_that_come_while_others_of_their_topic_are_only_on_the_disk_foll
     rig.producer.acknowledge(rig.producer.waiting[0])
     rig.deliver()
     assert (rig.sent, rig.spool.entries) == (values, 0)
+
+
+def test_a_request_has_as_many_bytes_as_it_may() -> None:
+    for second_bytes, taken in ((40, 2), (41, 1)):
+        lane = Lane("orders")
+        for sequence, size in ((1, 60), (2, second_bytes)):
+            lane.add(Stored(sequence, VERSION, bytes(size), None))
+        assert len(lane.take(100)) == taken, second_bytes
 
 
 def test_of_many_stalled_topics_no_more_are_in_memory_than_fit(rig: SpoolRig) -> None:
