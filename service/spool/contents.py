@@ -6,6 +6,7 @@ may be slightly out of date. `requeue` and `discard` lock the folder.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ from service.spool.segments import Segments, segments_in
 from service.spool.writer import SpoolWriter
 
 #: As a byte limit: a requeue only moves what is in the folder. As a number: above every entry.
-_NO_LIMIT: Final = 2**63
+_NO_LIMIT: Final = sys.maxsize
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
 
 
