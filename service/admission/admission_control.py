@@ -320,8 +320,7 @@ class DrainRate:
         self._before = 0
 
     def add(self, released_bytes: int, now_ms: int) -> None:
-        if now_ms // 1000 != self._second:
-            self._turn(now_ms)
+        self._turn(now_ms)
         self._now += released_bytes
 
     def seconds_for(self, too_many_bytes: int, now_ms: int) -> int:

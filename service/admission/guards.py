@@ -134,10 +134,10 @@ class Guards:
         error_formats: ErrorFormats,
         metrics: HttpMetrics,
         retry_after: RetryAfter,
+        is_stream: Callable[[Scope], bool],
+        may_be_written: Callable[[Scope], bool],
         access: Access | None = None,
         open_paths: Container[str] = (),
-        is_stream: Callable[[Scope], bool] = lambda _: False,
-        may_be_written: Callable[[Scope], bool] = lambda _: False,
         quit_path: Quit | None = None,
     ) -> None:
         """`look_ups` serves GET, `app` the other methods.
@@ -214,7 +214,7 @@ class Guards:
             receive, send = admitted.receive, admitted.send
             scope.pop(ANSWER, None)
             scope.pop(BODY, None)
-        if b"%" in scope["raw_path"] and b"%2f" in scope["raw_path"].lower():
+        if b"%2f" in scope["raw_path"].lower():
             return self._refuse(scope, send, _ENCODED_SLASH)
         if scope["method"] != "GET":
             if scope["method"] == "HEAD":

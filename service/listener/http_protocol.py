@@ -307,7 +307,6 @@ class ApiProtocol(HttpToolsProtocol):
             # Nobody knows how much of the answer is out.
             self.logger.exception("Exception in a look-up that is answered at once")
             self._abort()
-        self.server_state.total_requests += 1
         self._since_s = self.loop.time()
         return True
 
@@ -418,7 +417,6 @@ class ApiProtocol(HttpToolsProtocol):
         return True
 
     def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
         running = self._running
         if running is not None:
             # Nobody reads it any more, and only the garbage collector ends a closed connection's objects.
@@ -475,8 +473,6 @@ class ApiProtocol(HttpToolsProtocol):
 
     def _linger(self) -> None:
         """Discards input for a moment before closing: closing at once could lose the answer."""
-        if self.transport.is_closing():
-            return
         self._is_deaf = True
         self._last_words = None
         self.pipeline.clear()

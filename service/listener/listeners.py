@@ -70,7 +70,6 @@ class Listener:
         #: Accepted; no task owns them yet.
         self._new: set[socket.socket] = set()
         self._arriving: set[asyncio.Task[None]] = set()
-        self._again: asyncio.TimerHandle | None = None
         self._is_accepting = False
         #: The last accept error, until an accept works.
         self._fault: str | None = None
@@ -91,8 +90,6 @@ class Listener:
     def close(self) -> None:
         """Stops accepting and cancels handshakes; served connections continue. Idempotent."""
         self._pause()
-        if self._again is not None:
-            self._again.cancel()
         for task in self._arriving:
             task.cancel()
         while self._new:  # a task that never began does not clean up either
@@ -138,7 +135,7 @@ class Listener:
     def _wait_for_room(self) -> None:
         self._pause()
         self._connections.when_room(self._go_on)
-        self._again = self._loop.call_later(_LOOK_AGAIN_S, self._go_on)
+        self._loop.call_later(_LOOK_AGAIN_S, self._go_on)
 
     def _pause(self) -> None:
         if self._is_accepting:

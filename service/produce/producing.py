@@ -56,7 +56,7 @@ from service.wire.waiting import refusal_of, wait_for_result
 _T = TypeVar("_T")
 
 #: Hashing keys of this total length takes 3 ms.
-_LONG_KEYS_BYTES: Final = 32 * 1024
+_LONG_KEYS_BYTES: Final = 32_768
 
 #: A partition count this much older than a record is fresh: a response came while the record was read.
 _FRESH_MS: Final = 1_000

@@ -167,13 +167,11 @@ class SpooledProduce:
             self._spool.submit(records, lambda outcomes: done(_answer_of(topic, outcomes)))
         except SpoolFullError as e:
             raise ProblemError(
-                Problem(503, str(e), retriable=True, written="no", headers=(_FULL_RETRY_AFTER,), reason=SPOOL)
+                Problem(503, str(e), retriable=True, headers=(_FULL_RETRY_AFTER,), reason=SPOOL)
             ) from e
         except SpoolClosedError as e:
             raise ProblemError(
-                Problem(
-                    503, "the sidecar is shutting down", retriable=True, written="no", reason=SHUTTING_DOWN
-                )
+                Problem(503, "the sidecar is shutting down", retriable=True, reason=SHUTTING_DOWN)
             ) from e
 
 
@@ -209,7 +207,6 @@ def _no_partition(topic: str, index: int, partition: int, count: int | None) -> 
         detail,
         kafka_error=missing.name,
         code=missing.code,
-        written="no",
         place=place,
         reason=UNKNOWN_PARTITION,
     )

@@ -6,8 +6,9 @@ may be slightly out of date. `requeue` and `discard` lock the folder.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,7 +22,7 @@ from service.spool.segments import Segments, segments_in
 from service.spool.writer import SpoolWriter
 
 #: As a byte limit: a requeue only moves what is in the folder. As a number: above every entry.
-_NO_LIMIT: Final = 2**63
+_NO_LIMIT: Final = sys.maxsize
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -141,12 +142,9 @@ def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
         while (found := next_frame(segment.salt, data, at)) is not None:
             _, frame = found
             at = frame.end
-            if frame.sequence >= until:
-                break
-            try:
-                yield frame.sequence, entry_of(frame.version, frame.payload)
-            except EntryError:
-                continue  # delivery will make it a dead letter
+            if frame.sequence < until:
+                with suppress(EntryError):  # delivery will make it a dead letter
+                    yield frame.sequence, entry_of(frame.version, frame.payload)
 
 
 def _check(path: Path) -> None:

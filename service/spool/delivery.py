@@ -35,7 +35,6 @@ from client_core import (
     Result,
 )
 from service.base.disk import DISK_IS_FULL
-from service.base.fast_metrics import counters
 from service.base.producer_protocol import Producer
 from service.spool.dead_letters import REASONS, DeadLetterFolder, Reason
 from service.spool.delivery_outcome import DeliveryOutcome, delivery_outcome_of, delivery_outcome_of_refusal
@@ -106,9 +105,7 @@ class Delivery:
         self.delivered = 0
         self.lost = 0
         self.failed_turns = 0
-        self.dead_letter_counts = counters("pilotfish_spool_set_aside", "Dead letters, by reason.", "reason")
-        for reason in REASONS:
-            self.dead_letter_counts.child(reason)
+        self.dead_letter_counts = dict.fromkeys(REASONS, 0)
         self.last_error: LastError | None = None
         self._thread = threading.Thread(target=self._run, name="pilotfish-spool-delivery", daemon=True)
 
@@ -209,7 +206,7 @@ class Delivery:
             attempts = lane.attempts.get(stored.sequence, 0) + 1
             # Only brokers that answered since the request can have reported the partition missing.
             asked_ms = now_ms - outcome.waited_ms - PAUSE_MS
-            partition = None if stored.entry is None else stored.entry.record.partition
+            partition = _to_send(stored).partition
             lacks = self._producer.cache.lacks_partition(lane.topic, partition, asked_ms)
             delivery = delivery_outcome_of(outcome, attempts, lacks_partition=lacks)
             if self._closed:  # the closing producer failed it
@@ -259,7 +256,7 @@ class Delivery:
             self._report(f"can't write dead letters: {e.strerror or e}")
             return False
         for (reason, detail), count in Counter((reason, detail) for _, reason, detail in records).items():
-            self.dead_letter_counts.child(reason).add(count)
+            self.dead_letter_counts[reason] += count
             _log.error(
                 "spool: %d records of topic %s are dead letters (%s): %s; `pilotfish spool show` lists them",
                 count,

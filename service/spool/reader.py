@@ -95,8 +95,9 @@ class SpoolReader:
         if frame.sequence < self.sequence:
             return
         if frame.sequence > self.sequence:
-            self._missing(segment, min(frame.sequence, until))
-            self.sequence = min(frame.sequence, until)
+            sound_from = min(frame.sequence, until)
+            self._report_missing(segment, self.sequence, sound_from)
+            self.sequence = sound_from
         if frame.sequence < until:
             taken.append(_stored(frame))
             self.sequence = frame.sequence + 1
@@ -131,13 +132,9 @@ class SpoolReader:
             if self.sequence <= frame.sequence < until:
                 self._take(segment, frame, until, taken)
                 return at
-        self._missing(segment, until)
+        self._report_missing(segment, self.sequence, until)
         self.sequence = until
         return len(data)
-
-    def _missing(self, segment: Segment, until: int) -> None:
-        if self.sequence < until:
-            self._report_missing(segment, self.sequence, until)
 
 
 def _check_lost(error: OSError) -> None:

@@ -51,9 +51,9 @@ class SpoolMetrics(Collector):
             damaged.add_metric((), spool.dead_letters.damaged_files)
             spooled.add_metric((), writer.spooled)
             delivered.add_metric((), delivery.delivered)
-            for labels, counter in delivery.dead_letter_counts.items():
-                dead_ever.add_metric(labels, counter.value)
-                refused.add_metric(labels, topics[labels[0]])
+            for reason, count in delivery.dead_letter_counts.items():
+                dead_ever.add_metric((reason,), count)
+                refused.add_metric((reason,), topics[reason])
             lost.add_metric((), delivery.lost)
             failing.add_metric((), writer.failing_ms / 1000)
             histogram = writer.fsync_seconds

@@ -15,6 +15,7 @@ Pure; any thread.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Final, NamedTuple
@@ -67,7 +68,7 @@ class BodyLimits(NamedTuple):
 
 
 #: For bodies that are already bounded elsewhere.
-NO_LIMITS: Final = BodyLimits(2**31 - 1, 2**63 - 1)
+NO_LIMITS: Final = BodyLimits(sys.maxsize, sys.maxsize)
 
 
 def items_of(text: bytes, most: int) -> list[Raw]:
@@ -180,7 +181,8 @@ class ArrayParts:
         while not is_last:
             at = self._at
             found = _ITEMS_WITH_COMMAS.match(body, at, at + self._part_bytes)
-            end = at if found is None else found.end()
+            assert found is not None
+            end = found.end()
             if end == at:  # one item: larger than a window, or the last
                 end = self._end_of_item(at)
                 is_last = body[end : end + 1] == b"]"

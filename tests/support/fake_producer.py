@@ -313,6 +313,7 @@ class FakeProducer:
             create=create,
             missing_deadline_ms=missing_deadline_ms,
             settled=settled,
+            checked=checked,
         )
         if not self.holds_records:
             self.acknowledge(ticket)

@@ -32,20 +32,21 @@ def web(**settings: Any) -> NativeApp:
 ALLOWED = "https://ops.example"
 LOCAL, EVIL = ("host", "localhost"), ("host", "evil.example")
 OURS, THEIRS = ("origin", "http://localhost"), ("origin", "https://evil.example")
+TWICE = '"place":"Host or Origin"'
 REFUSED = [
-    ([EVIL], 421),
-    ([LOCAL, LOCAL], 400),
-    ([LOCAL, EVIL], 400),
-    ([EVIL, LOCAL], 400),
-    ([LOCAL, OURS, THEIRS], 400),
-    ([LOCAL, THEIRS, OURS], 400),
-    ([THEIRS], 403),
-    ([("origin", "null")], 403),
-    ([("sec-fetch-site", "cross-site")], 403),
+    ([EVIL], 421, "this Host is not allowed"),
+    ([LOCAL, LOCAL], 400, TWICE),
+    ([LOCAL, EVIL], 400, TWICE),
+    ([EVIL, LOCAL], 400, TWICE),
+    ([LOCAL, OURS, THEIRS], 400, TWICE),
+    ([LOCAL, THEIRS, OURS], 400, TWICE),
+    ([THEIRS], 403, "this Origin is not allowed"),
+    ([("origin", "null")], 403, "this Origin is not allowed"),
+    ([("sec-fetch-site", "cross-site")], 403, "a page of another site"),
 ]
 REFUSED_TO_WRITE = [
-    ([("origin", ALLOWED), ("content-type", "application/x-www-form-urlencoded")], 403),
-    ([("content-length", "-1")], 413),
+    ([("origin", ALLOWED), ("content-type", "application/x-www-form-urlencoded")], 403, "but not a form"),
+    ([("content-length", "-1")], 413, "(max_body_bytes)"),
 ]
 
 
@@ -54,9 +55,10 @@ def test_a_refusal_holds_on_every_path_and_nothing_is_written() -> None:
         app = web(allowed_origins=ALLOWED)
         assert app.get("/v1/cluster").status_code == 200, path  # its host is known from here on
         body = ONE if method == "POST" else None
-        for headers, status in [*REFUSED, *(REFUSED_TO_WRITE if body else [])]:
+        for headers, status, said in [*REFUSED, *(REFUSED_TO_WRITE if body else [])]:
             answer = app.ask(method, path, headers=headers, content=body)
             assert (answer.status_code, answer.json()["written"]) == (status, "no"), headers
+            assert said in answer.text, headers
             assert answer.headers["content-type"] == "application/problem+json", headers
             readable = ("origin", ALLOWED) in headers
             assert ("access-control-allow-origin" in answer.headers) is readable, headers

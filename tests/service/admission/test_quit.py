@@ -66,6 +66,8 @@ def test_it_is_off_by_default_and_looks_like_any_path_that_is_not_there() -> Non
 def test_with_the_token_it_asks_for_the_end(web: NativeApp) -> None:
     answer = web.post(QUIT, headers=showing(TOKEN))
     assert (answer.status_code, answer.json()) == (200, {"shutting_down": True})
+    headers = answer.headers["content-type"], answer.headers["cache-control"]
+    assert headers == ("application/json", "no-store")
     assert is_asked_to_end(web)
     counted = {"method": "POST", "route": QUIT, "code": "200"}
     assert make_registry(web.app).get_sample_value("pilotfish_http_requests_total", counted) == 1

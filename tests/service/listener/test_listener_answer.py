@@ -135,9 +135,13 @@ async def test_requests_behind_each_other_are_answered_in_their_order() -> None:
 
 @on_each_loop
 async def test_an_answer_that_needs_more_than_bytes_takes_the_long_path() -> None:
-    """The connection is to end, or a body was not asked for."""
-    for lines in (["connection: close"], ["expect: 100-continue", "content-length: 0"]):
-        assert (await said_either_way(request(LEADER, *lines), short=False))[0] == 200
+    """The connection is to end, or there is a body, asked for or not."""
+    for lines, body in (
+        (["connection: close"], b""),
+        (["expect: 100-continue", "content-length: 0"], b""),
+        (["content-length: 2"], b"{}"),
+    ):
+        assert (await said_either_way(request(LEADER, *lines) + body, short=False))[0] == 200
 
 
 @on_each_loop
@@ -244,18 +248,22 @@ async def test_a_caller_who_expects_100_continue_and_does_not_wait_keeps_its_con
         assert [(await caller.answer())[0] for _ in range(3)] == [100, 200, 200]
 
 
-async def test_where_tokens_are_in_use_an_answer_that_lies_ready_says_that_it_depends_on_them(
+async def test_where_tokens_are_in_use_an_answer_in_one_piece_says_that_it_depends_on_them(
     tmp_path: Path,
 ) -> None:
-    tokens = TokensFile(tmp_path, reader={"read": ["orders"]})
+    tokens = TokensFile(tmp_path, shop={"read": ["orders"], "produce": ["orders"]})
+    shown = f"authorization: Bearer {tokens.token('shop')}"
     web = NativeApp(tokens_file=tokens.setting)
     web.producer.set_topics({"orders": 3})
     async with Served(web.app, answer_at_once=web.app.answer_at_once) as served:
         caller = await served.call()
-        for path in (LEADER, LEADER):  # the second is answered at once
-            caller.send(request(path, f"authorization: Bearer {tokens.token('reader')}"))
+        look_up = request(LEADER, shown)
+        for asked in (look_up, look_up, posted(BODY_OF_TWO, shown)):  # the second is answered at once
+            caller.send(asked)
             status, headers, _ = await caller.answer()
             assert (status, headers["vary"]) == (200, "Authorization")
+        caller.send(request(LEADER, "authorization: Bearer wrong"))
+        assert (await caller.answer())[0] == 401
 
 
 async def test_a_bug_in_a_ready_answer_ends_that_connection_and_no_other(

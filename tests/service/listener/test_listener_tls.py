@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any
@@ -214,6 +215,7 @@ async def test_a_handshake_that_does_not_come_whole_is_ended_in_time(files: File
         callers[1].send(b"\x16\x03\x01\x02\x00")
         assert [await caller.until_closed() for caller in callers] == [b"", b""]
         await until(lambda: not served.connections.open)
+        assert +ended(served.connections) == {"handshake": 2}
 
 
 @on_each_loop
@@ -298,10 +300,10 @@ async def certificate_of(served: Served, files: Files) -> tuple[Caller, bytes]:
 @on_each_loop
 async def test_new_connections_get_the_new_certificate_and_old_ones_go_on(files: Files) -> None:
     looked = Looked(files)
-    before = looked.tls.expires_at_s
     async with over_tls(looked.tls) as served:
         old, first = await certificate_of(served, files)
-        renewed = files.authority.issue("localhost")
+        expires = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(hours=12)
+        renewed = files.authority.intermediate().issue("localhost", expires=expires)
         files.put(renewed)
         looked.look()
         _, second = await certificate_of(served, files)
@@ -309,7 +311,7 @@ async def test_new_connections_get_the_new_certificate_and_old_ones_go_on(files:
         old.send(GET)
         assert (await old.answer())[0] == 200
     assert looked.metric("credential_reloads_total", outcome="success") == 1
-    assert looked.tls.expires_at_s == before  # trustme's all end on the same day
+    assert looked.tls.expires_at_s == expires.timestamp()  # its intermediate is valid for longer
     expiry = "tls_certificate_expiry_timestamp_seconds"
     assert looked.metric(expiry, listener="api") == looked.tls.expires_at_s
 

@@ -101,6 +101,12 @@ def test_a_wrong_path_method_or_form_is_named_with_the_remedy(web: NativeApp) ->
         (PRODUCE, '{"partition":1,"records":[]}', "body", "partition is a member of a record; "),
         (
             PRODUCE,
+            '{"records":[{"value":1,"key_format":"text"}]}',
+            "records[0]",
+            "key_format is a member of the body, beside records",
+        ),
+        (
+            PRODUCE,
             '{"records":[{"value":1,"max_block_ms":5}]}',
             "records[0]",
             "max_block_ms is a query parameter",

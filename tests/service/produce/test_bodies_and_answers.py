@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_core import AcknowledgedRun, RecordMetadata
-from service.produce.body_threads import SURELY_LIGHT_BYTES, BodyThreads, is_light, let_go
+from client_core import AcknowledgedRun, ProducerRecord, RecordMetadata
+from service.produce.body_threads import FEW_RECORDS, SURELY_LIGHT_BYTES, BodyThreads, is_light, let_go
 from service.produce.produce_answers import answer_of, answer_of_runs
 from service.wire.errors import ProblemError
+from tests.support.coroutine_tests import run
+from tests.support.fake_producer import FakeResult
+from tests.support.http_app import NativeApp
 
 
 def test_a_body_is_light_by_its_bytes_members_and_levels() -> None:
@@ -83,6 +86,20 @@ async def test_a_caller_who_leaves_does_not_wait_for_the_work() -> None:
         await task
     goes_on.set()
     body_threads.close()
+
+
+def test_records_are_checked_and_answered_on_a_thread_where_they_are_many() -> None:
+    web, here = NativeApp(), threading.current_thread()
+    web.producer.set_topics({"orders": 1})
+    producing = web.app.sidecar.producing
+    for count, are_many in ((FEW_RECORDS, False), (FEW_RECORDS + 1, True)):
+        records = [ProducerRecord("orders", b"")] * count
+        result = FakeResult([RecordMetadata("orders", 0, 7, 5)] * count)
+        answered_by = run(producing.answered(records, result, lambda _: threading.current_thread()))
+        assert (answered_by is not here, records == []) == (are_many, are_many), count
+        assert web.produce(json.dumps({"records": [{"value": 1}] * count})).status_code == 200
+        _, asked = web.producer.calls[-1]
+        assert asked["checked"] is are_many  # else the client checks them
 
 
 def test_a_list_is_let_go_of_and_a_tuple_is_not() -> None:

@@ -174,6 +174,12 @@ def test_a_bad_body_is_refused_whole_and_says_where(web: NativeApp, body: bytes)
     assert web.producer.submitted == []
 
 
+def test_a_topic_that_is_no_string_is_said_to_be_none(web: NativeApp) -> None:
+    for topic in (7, None):
+        refused = post(web, {"records": [{"topic": topic, "value": 1}]})
+        assert refused.json()["detail"] == "records[0].topic: must be a string", topic
+
+
 def test_a_bad_head_is_refused_and_says_where(web: NativeApp) -> None:
     good = {"records": [record("orders")]}
     assert post(web, good, "?key=a").json()["place"] == "query.key"
@@ -220,6 +226,8 @@ def test_too_many_unknown_topics_refuse_the_whole_request() -> None:
     answer = post_records(web, record("orders"), *[record(f"missing-{n}") for n in range(3)])
     assert (answer.status_code, answer.json()["type"]) == (429, "/problems/too-many-unknown-topics")
     assert web.producer.submitted == []
+    web.producer.set_topics({f"known-{n}": 1 for n in range(3)})
+    assert post_records(web, *[record(f"known-{n}") for n in range(3)]).status_code == 200
 
 
 def test_a_repeated_request_gets_the_first_answer_and_is_written_once(web: NativeApp) -> None:

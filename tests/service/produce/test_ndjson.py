@@ -215,10 +215,16 @@ async def test_a_line_that_is_too_long_fails_and_the_stream_goes_on() -> None:
         cut_so = [body[start : start + size] for start in range(0, len(body), size)]
         first, bad, last, end = await answer_to(web, *cut_so)
         assert (first["index"], last["index"], end) == (0, 2, summary(3, failed=1)), pieces
-        assert bad["error"]["message"] == message, pieces
+        assert (bad["error"]["message"], bad["error"]["type"]) == (message, "/problems/too-large"), pieces
     async with StreamCaller(web.app, PATH) as caller:
         caller.send(b"x" * 51)
         assert (await caller.line())["index"] == 0, "it is reported before its end"
+
+
+def test_a_heavy_line_is_parsed_on_a_thread(web: NativeApp) -> None:
+    for size, is_heavy in ((10, False), (300_000, True)):
+        assert lines(post(web, b'{"value":"%s"}' % (b"x" * size)))[0] == receipt(0, 100)
+        assert bool(web.app.sidecar.body_threads._threads._threads) is is_heavy, size
 
 
 def test_a_line_may_have_as_many_bytes_as_the_limit_however_it_comes_in() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_core import ProducerRecord
+from client_core import EncodedHeaders, ProducerRecord
 from service.dialects.rest_v2.records import parse_body
 from service.produce.records_codec import MAX_TIMESTAMP_MS, LineCodec, parse_records
 from service.wire.json_parts import LARGE_BYTES, NO_LIMITS
@@ -167,6 +167,13 @@ def test_escaped_names_in_the_headers_of_many_records_cost_one_second_look() -> 
     record = rb'{"value":1,"headers":[{"k\u0065y":"a","value":null}]}'
     records = parse(b'{"records":[' + b",".join([record] * 10_000) + b"]}")
     assert records[-1].headers == (("a", None),)
+
+
+def test_many_headers_of_a_record_have_no_object_each() -> None:
+    for count, are_encoded in ((3, False), (100, True)):
+        headers = ",".join(['{"key":"a","value":null}'] * count)
+        (record,) = parse(f'{{"records":[{{"value":1,"headers":[{headers}]}}]}}')
+        assert isinstance(record.headers, EncodedHeaders) is are_encoded, count
 
 
 def test_millions_of_records_are_refused_without_an_object_for_each() -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from client_core import ProducerRecord, TopicAuthorizationError
 from client_core.testing.free_ports import free_ports
 from service.__main__ import main
-from service.spool.entry import frame_of
+from service.spool.entry import frame_of, payload_of
 from service.spool.writer import SpoolFault
 from tests.support.spooling import SpoolRig, failure, record, records, salt_of
 
@@ -104,8 +104,10 @@ def test_where_the_sidecar_of_the_folder_does_not_answer_nothing_is_put_back(rig
 
 
 def test_a_file_of_a_later_version_stays_where_it_is(rig: SpoolRig) -> None:
-    path = rig.segments[-1]
-    path.write_bytes(path.read_bytes() + frame_of(salt_of(path), 6, b"of the future", version=9))
+    path, last = rig.segments[-1], payload_of(record("last"), 0)
+    frames = frame_of(salt_of(path), 6, b"of the future", version=9) + frame_of(salt_of(path), 7, last)
+    path.write_bytes(path.read_bytes() + frames)
+    assert spool("show", "--folder", str(rig.folder)).output.startswith("3 records to deliver")
     rig = rig.again()
     rig.settle()
     rig.let_go()

@@ -270,9 +270,12 @@ def test_a_request_that_comes_again_under_its_key_is_spooled_once(web: NativeApp
 
 
 def test_two_at_once_under_one_key_are_spooled_once(web: NativeApp) -> None:
-    first, second = run(asked(web, THREE, THREE, idempotency_key="a"))
-    assert first.json() == second.json()
-    assert spool_of(web).entries == 3
+    heavy = json.dumps({"records": [{"value": "x" * 300_000}] * 3}).encode()  # parsed on a thread
+    for body in (THREE, heavy):
+        before = spool_of(web).entries
+        first, second = run(asked(web, body, body, idempotency_key=f"{len(body)}"))
+        assert first.json() == second.json()
+        assert spool_of(web).entries == before + 3
 
 
 def test_the_answer_of_many_spooled_records_takes_no_more_memory_than_that_of_one(tmp_path: Path) -> None:

@@ -153,6 +153,22 @@ def test_a_missing_file_is_logged_and_does_not_hold_up_the_next(
     assert len(rig.segments) == 1
 
 
+def test_a_refused_record_that_was_left_behind_a_lost_one_is_not_read(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    ends = []
+    for value in ("a", "b"):
+        rig.spool_in([record(value)])
+        ends.append(rig.segments[0].stat().st_size)
+    rig.disk.fails.update(fsync=1, truncate=1)
+    rig.spool_in([record("refused")])
+    rig.spool_in([record("next")])
+    whole = rig.segments[0].read_bytes()
+    rig.segments[0].write_bytes(whole[: ends[0]] + whole[ends[1] :])
+    rig = rig.again()
+    rig.deliver()
+    assert (rig.sent, rig.spool.delivery.lost) == (["a", "next"], 1)
+
+
 def test_a_read_that_fails_for_a_while_loses_nothing_and_at_the_start_is_an_error(
     tmp_path: Path,
 ) -> None:
@@ -398,6 +414,7 @@ def test_requeueing_ignores_a_frame_inside_a_value(rig: SpoolRig) -> None:
     rig.wait_out()
     (path,) = (rig.folder / "aside").glob("*.records")
     damage_before(path, frame)
+    path.write_bytes(frame_of(salt_of(path), 3, b"of the future") + path.read_bytes())
     ((left,),) = [file.records for file in dead_letters_in(rig.folder)]
     assert left.sequence == 2
     # Taken away meanwhile, it is begun anew.

@@ -121,7 +121,8 @@ def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
         )  # the cut is on the disk
         rig.disk.room_bytes = None
         assert rig.spool_in([record("next")]) == Spooled(2, 1)
-    assert undelivered(rig) == ["kept", "next"]
+        rig.spool_in([record("last")])
+    assert undelivered(rig) == ["kept", "next", "last"]
     said = [r.message for r in caplog.records if r.name.startswith("service.spool.writer")]
     assert [line.split(" in ")[0] for line in said] == ["spool: can't write", said[-1]]
     assert said[-1].endswith("can be written to again")

@@ -204,6 +204,10 @@ def test_long_arrays_are_taken_piece_by_piece() -> None:
         for most in (0, 10, 1_000, 1_999, 2_000, 2_500):
             found = [json.loads(bytes(raw))["n"][0] for raw in items_of(text, most)]
             assert found == list(range(min(count, most + 1))), (count, most)
+    text = b"[" + b",".join([b"%1000d" % n for n in range(1, 201)]).replace(b" ", b"1") + b"]"
+    for most in range(200):  # as many as are in some parts, too
+        assert len(items_of(text, most)) == most + 1
+    assert len(items_of_body(b" \r\n\t" + text, BodyLimits(1_000, 2_000))) == 200
     very_long = b"[" + b",".join(b"%d" % n for n in range(60_000)) + b"]"
     assert [int(bytes(raw)) for raw in items_of(very_long, 30_000)] == list(range(30_001))
 
