@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: A node with a request that is unanswered for so long is avoided by `answering_node`.
+#: A node that leaves a request or a connection unanswered for so long is silent: `answering_node` avoids it.
 SILENT_MS: Final = 500
 
 #: The time after which another node is asked. By then the silent one is avoided.
@@ -148,7 +148,11 @@ class KafkaClient(Protocol):
     def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode: ...
 
     def answering_node(self, now_ms: int, avoid: int | None = None) -> Node | None:
-        """Returns the least loaded node without a request that is unanswered for SILENT_MS, if possible."""
+        """Returns the least loaded node that is not silent, if there is one. Java has no such method."""
+        ...
+
+    def silent_nodes(self, now_ms: int) -> Sequence[int]:
+        """Returns the nodes that have left a request or a connection unanswered for SILENT_MS."""
         ...
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:

@@ -230,12 +230,14 @@ class NetworkClient:
         return self._least_loaded(now_ms, (avoid,))
 
     def answering_node(self, now_ms: int, avoid: int | None = None) -> Node | None:
-        """Returns the least loaded node without a request that is unanswered for SILENT_MS.
+        """Returns the least loaded node that is not silent; if there is none, as least_loaded_node."""
+        return self._least_loaded(now_ms, (*self.silent_nodes(now_ms), avoid)).node
 
-        If there is none, as least_loaded_node. Java has no such method.
-        """
-        silent = self._in_flight.nodes_unanswered_since(now_ms - SILENT_MS)
-        return self._least_loaded(now_ms, (*silent, avoid)).node
+    def silent_nodes(self, now_ms: int) -> Sequence[int]:
+        """Returns the nodes that have left a request or a connection unanswered for SILENT_MS."""
+        since_ms, tried_ms = now_ms - SILENT_MS, self._states.last_connect_attempt_ms
+        connecting = [one for one in self._states.connecting_nodes if (tried_ms(one) or now_ms) <= since_ms]
+        return [*connecting, *self._in_flight.nodes_unanswered_since(since_ms)]
 
     def _least_loaded(self, now_ms: int, avoid: Collection[int | None]) -> LeastLoadedNode:
         nodes = list(self._metadata_updater.fetch_nodes())

@@ -772,6 +772,16 @@ def test_a_node_that_answers_is_preferred_to_one_that_is_silent_for_half_a_secon
     assert chosen() == {NODE_1, NODE}, "no other is left"
 
 
+def test_a_node_that_leaves_a_connection_unanswered_is_silent_after_half_a_second() -> None:
+    bench = Bench(RecordingUpdater((NODE, NODE_1)))
+    bench.selector.hold_connect(NODE.id)
+    bench.client.ready(NODE, bench.now_ms)
+    for after_ms, silent, expected in ((499, [], NODE), (1, [NODE.id], NODE_1)):
+        bench.clock.advance(after_ms)
+        assert bench.client.silent_nodes(bench.now_ms) == silent
+        assert bench.client.answering_node(bench.now_ms) == expected
+
+
 def test_one_end_of_a_connection_counts_as_one_failure() -> None:
     """The node sends nonsense and hangs up: the client closes, and the selector reports the end as well."""
 

@@ -130,6 +130,7 @@ class MockClient:
         self.advance_time_during_poll = False
         #: False: a request of the metadata's schedule is in flight, and is not answered.
         self.answers_metadata = True
+        self.is_a_node_silent = False
         #: What it reports about its connections.
         self.statuses: tuple[ConnectionStatus, ...] = ()
         #: How often wakeup() was called.
@@ -283,6 +284,9 @@ class MockClient:
 
     def answering_node(self, now_ms: int, avoid: int | None = None) -> Node | None:
         return self.least_loaded_node(now_ms, avoid).node
+
+    def silent_nodes(self, now_ms: int) -> Sequence[int]:
+        return [0] if self.is_a_node_silent else []
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:
         if node_id is None:

@@ -5,8 +5,8 @@ request.timeout.ms, and no other topic is asked for meanwhile. Each refresh here
 goes to a node that answers, if there is one. There are two kinds:
 
 - of known topics, for readers who want a bound on age: how often is the caller's decision;
-- of new topics, or of the brokers before the first answer, if the schedule has had none for ASK_ANOTHER_MS. A
-  topic that may be created is left to the schedule.
+- of new topics, or of the brokers before the first answer, if the schedule has had none for ASK_ANOTHER_MS,
+  and a node is silent. A topic that may be created is left to the schedule.
 
 A refresh ends when its response is applied. If only one broker reports a topic missing, it ends when another
 one has answered too (`producer_metadata.py`). It ends at its deadline at the latest; a response that comes
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from client_core.client.kafka_client import ASK_ANOTHER_MS
+from client_core.client.kafka_client import ASK_ANOTHER_MS, SILENT_MS
 from client_core.events import MetadataRefreshed, MetadataRefreshFailed
 from client_core.metadata.metadata_request import MetadataRequestBuilder
 from client_core.metadata.metadata_response import MetadataResponse
@@ -73,7 +73,7 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    def ask_elsewhere(self, now_ms: int) -> int | None:
+    def ask_elsewhere(self, client: KafkaClient, now_ms: int) -> int | None:
         """Begins a refresh of what is unanswered for too long, topics or brokers; returns ms until the next.
 
         None if there are none.
@@ -87,6 +87,8 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
         due_ms = (since_ms if last is None else last.since_ms) + self._pause_ms
         if now_ms < due_ms:
             return due_ms - now_ms
+        if not client.silent_nodes(now_ms):
+            return SILENT_MS  # all refuse connections, or answer with errors
         # If the last one is not answered either, brokers may be overloaded.
         self._pause_ms = ASK_ANOTHER_MS if last is None or last.is_answered else 2 * self._pause_ms
         topics = self._metadata.unanswered_topics()[:_MOST_TOPICS]

@@ -385,7 +385,7 @@ class IoThread:
         if self._sender.overloaded is not None:
             self._relieve(*self._sender.overloaded, now_ms)
             self._sender.overloaded = None
-        delay_ms = self._topic_refreshes.ask_elsewhere(now_ms)
+        delay_ms = self._topic_refreshes.ask_elsewhere(self._client, now_ms)
         self._next_call_ms = FOREVER_MS if delay_ms is None else now_ms + delay_ms
         for calls in self._calls:
             if calls.count:

@@ -184,7 +184,7 @@ def ask_for(rig: ProducerRig, topic: str, *, create: bool = False) -> Waiting:
 def waiting_for_one_that_hangs(*topics: str, create: bool = False) -> tuple[ProducerRig, list[Waiting]]:
     """Look-ups of new topics, which the schedule's request does not get."""
     rig = ProducerRig(topics={"known": 1})
-    rig.client.answers_metadata = False
+    rig.client.answers_metadata, rig.client.is_a_node_silent = False, True
     rig.metadata.add("first", rig.clock.now_ms(), may_create=False)
     return rig, [ask_for(rig, topic, create=create) for topic in topics]
 
@@ -239,9 +239,17 @@ def test_nothing_is_asked_for_elsewhere_after_the_schedules_answer() -> None:
     assert asked(rig) == []
 
 
+def test_while_no_node_is_silent_nothing_is_asked_for_elsewhere() -> None:
+    """They refuse connections: whoever is back first is asked by the schedule."""
+    rig, _ = waiting_for_one_that_hangs("new")
+    rig.client.is_a_node_silent = False
+    rig.turn_after(5_000, times=2)
+    assert asked(rig) == []
+
+
 def test_the_brokers_are_asked_for_elsewhere_before_the_first_answer() -> None:
     rig = ProducerRig()
-    rig.client.answers_metadata = False
+    rig.client.answers_metadata, rig.client.is_a_node_silent = False, True
     rig.turn()
     rig.turn_after(1_000, times=2)
     assert [builder.topics for builder in asked(rig)] == [()]
