@@ -116,6 +116,11 @@ class ClusterConnectionStates:
         node = self._nodes.get(node_id)
         return None if node is None else node.last_connect_attempt_ms
 
+    def connecting_since(self, ms: int) -> Sequence[int]:
+        """Returns the nodes to which the present connection was begun at that time or before."""
+        nodes = self._nodes
+        return [one for one in self.connecting_nodes if nodes[one].last_connect_attempt_ms <= ms]
+
     # -- current state ---------------------------------------------------------------------------------------
 
     def is_connecting(self, node_id: int) -> bool:

@@ -235,9 +235,8 @@ class NetworkClient:
 
     def silent_nodes(self, now_ms: int) -> Sequence[int]:
         """Returns the nodes that have left a request or a connection unanswered for SILENT_MS."""
-        since_ms, tried_ms = now_ms - SILENT_MS, self._states.last_connect_attempt_ms
-        connecting = [one for one in self._states.connecting_nodes if (tried_ms(one) or now_ms) <= since_ms]
-        return [*connecting, *self._in_flight.nodes_unanswered_since(since_ms)]
+        since_ms = now_ms - SILENT_MS
+        return (*self._states.connecting_since(since_ms), *self._in_flight.nodes_unanswered_since(since_ms))
 
     def _least_loaded(self, now_ms: int, avoid: Collection[int | None]) -> LeastLoadedNode:
         nodes = list(self._metadata_updater.fetch_nodes())

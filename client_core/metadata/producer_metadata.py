@@ -84,8 +84,10 @@ class ProducerMetadata(Metadata):
         #: When the topics of a full response were checked for expiry, and when the first may expire.
         self._checked_ms = 0
         self._retained_until_ms = 0
-        #: Topics that no response to the schedule contained yet, in the order they were added, and when.
-        self._new_topics: dict[str, int] = {}
+        #: Topics that no response to the schedule contained yet, in the order they were added.
+        self._new_topics: dict[str, None] = {}
+        #: When those of them were added that are neither known nor missing, and must not be created.
+        self._unanswered: dict[str, int] = {}
         #: Missing topics that may be created, but were last requested without allowing creation.
         self._to_create: dict[str, None] = {}
         self._may_create_in_flight = True
@@ -125,6 +127,7 @@ class ProducerMetadata(Metadata):
                 held.expires_ms = now_ms + self._max_idle_ms
             if may_create and not held.may_create:
                 held.may_create = True
+                self._unanswered.pop(topic, None)
                 error = self._topic_errors.get(topic)
                 if error is not None and error.code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code:
                     self._to_create[topic] = None
@@ -142,7 +145,9 @@ class ProducerMetadata(Metadata):
 
     def _hold_new(self, topic: str, now_ms: int, expires_ms: int | None, may_create: bool) -> None:
         self._topics[topic] = _HeldTopic(expires_ms, may_create)
-        self._new_topics[topic] = now_ms
+        self._new_topics[topic] = None
+        if not may_create:
+            self._unanswered[topic] = now_ms
         self._schedule.need_new_topics()
 
     def discard(self, topic: str) -> None:
@@ -161,6 +166,7 @@ class ProducerMetadata(Metadata):
         del self._topics[topic]
         self._retained_until_ms = 0
         self._new_topics.pop(topic, None)
+        self._unanswered.pop(topic, None)
         self._to_create.pop(topic, None)
         self._topic_errors.pop(topic, None)
         self._denials.pop(topic, None)
@@ -178,21 +184,17 @@ class ProducerMetadata(Metadata):
 
     @property
     def unanswered_since_ms(self) -> int | None:
-        """When the first of the new topics was added; None without any."""
-        if not self._new_topics:
+        """When the first of the unanswered topics was added; None without any."""
+        if not self._unanswered:
             return None
         with self._lock:
-            return next(iter(self._new_topics.values()), None)
+            return next(iter(self._unanswered.values()), None)
 
+    @property
     def unanswered_topics(self) -> tuple[str, ...]:
-        """Returns the new topics that are neither known nor missing, without those that may be created."""
+        """The new topics that are neither known nor missing, without those that may be created."""
         with self._lock:
-            known = self.cache.topics
-            return tuple(
-                topic
-                for topic in self._new_topics
-                if topic not in known and not self._topics[topic].may_create and not self.is_missing(topic)
-            )
+            return tuple(self._unanswered)
 
     def contains_topic(self, topic: str) -> bool:
         return topic in self._topics
@@ -275,6 +277,7 @@ class ProducerMetadata(Metadata):
         if self._new_topics or self._to_create:
             for answered in response.topics:
                 self._new_topics.pop(answered.name, None)
+                self._unanswered.pop(answered.name, None)
                 self._to_create.pop(answered.name, None)
         for topic in failed:
             self._topics[topic].is_wanted = False
@@ -302,6 +305,10 @@ class ProducerMetadata(Metadata):
                 self._denied(name, now_ms, node_id)
             else:
                 self._denials.pop(name, None)
+        if self._unanswered:
+            for topic in response.topics:
+                if topic.name not in errors or self.is_missing(topic.name):
+                    self._unanswered.pop(topic.name, None)
 
     def _denied(self, topic: str, now_ms: int, node_id: int | None) -> None:
         """Records which broker reports an existing topic missing."""

@@ -778,7 +778,7 @@ def test_a_node_that_leaves_a_connection_unanswered_is_silent_after_half_a_secon
     bench.client.ready(NODE, bench.now_ms)
     for after_ms, silent, expected in ((499, [], NODE), (1, [NODE.id], NODE_1)):
         bench.clock.advance(after_ms)
-        assert bench.client.silent_nodes(bench.now_ms) == silent
+        assert list(bench.client.silent_nodes(bench.now_ms)) == silent
         assert bench.client.answering_node(bench.now_ms) == expected
 
 

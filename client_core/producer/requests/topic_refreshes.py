@@ -91,11 +91,10 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
             return SILENT_MS  # all refuse connections, or answer with errors
         # If the last one is not answered either, brokers may be overloaded.
         self._pause_ms = ASK_ANOTHER_MS if last is None or last.is_answered else 2 * self._pause_ms
-        topics = self._metadata.unanswered_topics()[:_MOST_TOPICS]
+        topics = self._metadata.unanswered_topics[:_MOST_TOPICS]
         reason = "topic_missing" if self._without_brokers_since_ms is None else "initial"
         self._elsewhere = TopicRefresh(lambda _: None, now_ms, now_ms + ASK_ANOTHER_MS, topics, reason)
-        if topics or self._without_brokers_since_ms is not None:
-            self.take(self._elsewhere)
+        self.take(self._elsewhere)
         return self._pause_ms
 
     def _unanswered_since_ms(self, now_ms: int) -> int | None:

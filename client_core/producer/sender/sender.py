@@ -300,16 +300,8 @@ class Sender:
         If it is unanswered for ASK_ANOTHER_MS, another node is asked, too, and the first answer counts.
         Java blocks here for up to request.timeout.ms. Others wait for this thread, so it returns each turn.
         """
-        if manager.init_in_flight:
-            if now_ms < self._second_init_ms or self._metadata.cache.is_bootstrap:
-                return max(self._second_init_ms - now_ms, self._pause_ms)  # the answer wakes the poll
-        elif manager.init_was_refused and not self._accumulator.has_incomplete:
-            return FOREVER_MS  # no id is needed now: send no request
-        elif self._metadata.cache.is_bootstrap:
-            # The first metadata response wakes the poll. Asking an address of bootstrap.servers would leave
-            # the client without a connection to a broker when that address is left.
-            return FOREVER_MS
-        elif (delay_ms := manager.init_delay_ms(now_ms)) > 0:
+        delay_ms = self._until_init_ms(manager, now_ms)
+        if delay_ms > 0:
             return delay_ms
         node = self._client.answering_node(now_ms)
         if node is None:
@@ -334,6 +326,18 @@ class Sender:
             self._second_init_ms = now_ms + ASK_ANOTHER_MS
         _log.debug("Sent InitProducerId to node %s, correlation id %s", node.id, request.correlation_id)
         return self._second_init_ms - now_ms
+
+    def _until_init_ms(self, manager: TransactionManager, now_ms: int) -> int:
+        """Returns the time until InitProducerId is due; FOREVER_MS if something else wakes the poll."""
+        if self._metadata.cache.is_bootstrap:
+            # The first metadata response wakes it. Asking an address of bootstrap.servers would leave the
+            # client without a connection to a broker when that address is left.
+            return FOREVER_MS
+        if manager.init_in_flight:
+            return self._second_init_ms - now_ms
+        if manager.init_was_refused and not self._accumulator.has_incomplete:
+            return FOREVER_MS  # no id is needed now
+        return manager.init_delay_ms(now_ms)
 
     def _handle_init_producer_id_response(self, response: ClientResponse) -> None:
         manager = self._transaction_manager
