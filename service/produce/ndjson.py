@@ -217,6 +217,8 @@ class _Conversation:
         self._outlet = outlet
         self._lines = LineSplitter(self._max_line_bytes)
         self._failed = 0
+        #: When the last read ended.
+        self._read_ms = stream.now_ms()
 
     async def hold(self) -> None:
         """Reads and reports until the end, then writes the summary. Raises CallerGoneError."""
@@ -256,6 +258,7 @@ class _Conversation:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise CallerGoneError("the caller closed the connection within its stream")
+        self._read_ms = self._stream.now_ms()
         return message.get("body", b""), message.get("more_body", False)
 
     async def _take(self, body: bytes) -> None:
@@ -267,7 +270,7 @@ class _Conversation:
             problem = await self._count_what_is_held()
             await self._put(lines)
             if problem is not None:
-                await self._stream.put([problem], 0)
+                await self._stream.put([problem], 0, self._read_ms)
 
     async def _put(self, lines: Sequence[bytes | None]) -> None:
         start = 0
@@ -278,7 +281,7 @@ class _Conversation:
             start += len(some)
             is_heavy = not all(line is None or is_light(line) for line in some)
             items = await self._body_threads.do(partial(self._items, some)) if is_heavy else self._items(some)
-            await self._stream.put(items, body_bytes)
+            await self._stream.put(items, body_bytes, self._read_ms)
 
     def _items(self, lines: Sequence[bytes | None]) -> list[Item]:
         first = self._stream.records

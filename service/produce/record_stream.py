@@ -6,9 +6,9 @@
     finish    accepts nothing more; the iteration ends with the last outcome
 
 One failure never ends a stream: an invalid item is put as its Problem, and keeps its index. Deadlines count
-from `put`, since a stream may live for days. Submitted records are delivered even if the caller leaves, and
-their bytes count in admission control until then. A stream accepts nothing new after its caller left or a
-shutdown began.
+from the read that completed an item, since a stream may live for days. Submitted records are delivered even
+if the caller leaves, and their bytes count in admission control until then. A stream accepts nothing new
+after its caller left or a shutdown began.
 
 `converse` serves such a request: it reads and reports at the same time. Event loop only.
 """
@@ -200,19 +200,26 @@ class RecordStream:
 
     # -- accepting -------------------------------------------------------------------------------------------
 
-    async def put(self, items: Sequence[Item], body_bytes: int) -> None:
-        """Accepts the items of one read, `body_bytes` in total; waits while too much is open.
+    def now_ms(self) -> int:
+        """Returns the time by the clock of deadlines."""
+        return self._clock.now_ms()
 
-        Returns when they are submitted, not when they are acknowledged. Raises StreamEndedError if the stream
-        ended before or meanwhile: none was accepted.
+    async def put(self, items: Sequence[Item], body_bytes: int, read_ms: int | None = None) -> None:
+        """Accepts items of one read, `body_bytes` in total; waits while too much is open.
+
+        Their deadlines count from `read_ms`, when they were read (None: now): a read may need several calls,
+        and each may wait. Returns when they are submitted, not when they are acknowledged. Raises
+        StreamEndedError if the stream ended before or meanwhile: none was accepted.
         """
-        since_ms, since_s = self._clock.now_ms(), perf_counter()
+        since_s = perf_counter()
+        if read_ms is None:
+            read_ms = self.now_ms()
         await self._until_it_fits(len(items), body_bytes)
         records = [item for item in items if not isinstance(item, Problem)]
         permit: Permit | Problem | None = None
         if records:
             counted = max(body_bytes, self._bytes_of_more(len(records)))
-            permit = await self._wait_for_permit(lambda: self._permit.part(counted), since_ms)
+            permit = await self._wait_for_permit(lambda: self._permit.part(counted), read_ms)
         if self.ended is not None:  # then there is no permit
             raise StreamEndedError(self.ended)
         chunk = _Chunk(self.records, items, body_bytes, since_s)
@@ -221,7 +228,7 @@ class RecordStream:
         self._open_records += len(items)
         self._open_bytes += body_bytes
         if isinstance(permit, Permit):
-            self._submit(chunk, records, permit, since_ms)
+            self._submit(chunk, records, permit, read_ms)
         else:
             self._fail(chunk, permit)
 
@@ -239,7 +246,7 @@ class RecordStream:
             self._permit.release_bytes()
         if body_bytes <= self._permit.bytes:
             return None
-        found = await self._wait_for_permit(lambda: self._permit.grow_to(body_bytes), self._clock.now_ms())
+        found = await self._wait_for_permit(lambda: self._permit.grow_to(body_bytes), self.now_ms())
         if self.ended is not None:
             raise StreamEndedError(self.ended)
         return found
@@ -311,7 +318,7 @@ class RecordStream:
 
     # -- submitting a chunk ----------------------------------------------------------------------------------
 
-    def _submit(self, chunk: _Chunk, records: list[ProducerRecord], permit: Permit, since_ms: int) -> None:
+    def _submit(self, chunk: _Chunk, records: list[ProducerRecord], permit: Permit, read_ms: int) -> None:
         """Passes the records to the client. A record that is too large fails alone, without the others."""
         items = list(chunk.items)
         chunk.items = items
@@ -322,7 +329,7 @@ class RecordStream:
                     self._topic,
                     records,
                     self._times(),
-                    since_ms=since_ms,
+                    since_ms=read_ms,
                     permit=permit,
                     done=lambda result: self._report(chunk, records, result),
                 )

@@ -75,6 +75,11 @@ class StreamCaller:
     def read_on(self) -> None:
         self._reads.set()
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether the application has received all that was sent."""
+        return self._sent.empty()
+
     async def line(self) -> dict[str, Any]:
         """The next line of the answer."""
         while b"\n" not in self._said:

@@ -88,6 +88,8 @@ class PostedStream:
         self._partition: int | None = None
         #: Input read before the answer's head was sent.
         self._first = _NOTHING_YET
+        #: When the last read ended.
+        self._read_ms = 0
 
     def times(self) -> Times:
         """Returns the time limits of records submitted now."""
@@ -141,6 +143,7 @@ class PostedStream:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise CallerGoneError("the caller closed the connection within its stream")
+        self._read_ms = self.stream.now_ms()
         return _Piece(self._to_utf8(message.get("body", b"")), message.get("more_body", False))
 
     async def _take(self, piece: _Piece) -> None:
@@ -162,7 +165,8 @@ class PostedStream:
         items, awaited = await self._body_threads.do(read) if is_heavy else read()
         self._awaited += awaited
         self._partition = max((one.partition for one in awaited if one.partition is not None), default=None)
-        await self.stream.put(items, sum(len(one) for one in found if isinstance(one, bytes)))
+        body_bytes = sum(len(one) for one in found if isinstance(one, bytes))
+        await self.stream.put(items, body_bytes, self._read_ms)
 
     async def _count_what_is_held(self) -> None:
         """Counts a long incomplete record; without memory for it, it fails, and later records continue."""
@@ -171,7 +175,7 @@ class PostedStream:
         if problem is not None:
             self._records.pass_over()
             self._awaited.append(Awaited())
-            await self.stream.put([problem], 0)
+            await self.stream.put([problem], 0, self._read_ms)
 
     # -- reporting -------------------------------------------------------------------------------------------
 

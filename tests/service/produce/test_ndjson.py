@@ -435,6 +435,20 @@ async def test_a_long_line_that_finds_no_room_fails_and_the_stream_goes_on() -> 
     assert web.app.sidecar.admission.bytes == 0
 
 
+async def test_lines_of_one_read_wait_for_room_together_and_not_one_group_after_another() -> None:
+    """Seed 41246 of the simulation: the last line of a body has no LF, and began to wait after the others."""
+    for body in (b'{"value":1}\n' * 1_200, b'{"value":1}\n{"value":2}'):
+        web = app(max_waiting_bytes=1_000)
+        async with StreamCaller(web.app, PATH, "max_block_ms=500") as caller:
+            with web.app.sidecar.admission.acquire(999):
+                caller.end(body)
+                await until(lambda caller=caller: caller.is_taken)
+                web.producer.clock.advance(500)
+                *receipts, end = await caller.rest()
+        assert {one["error"]["type"] for one in receipts} == {"/problems/overloaded"}
+        assert end == summary(len(receipts), failed=len(receipts))
+
+
 # -- over a socket -------------------------------------------------------------------------------------------
 
 HEAD = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n" % PATH.encode()

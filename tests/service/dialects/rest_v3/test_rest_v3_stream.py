@@ -197,6 +197,16 @@ async def test_where_admission_control_stays_full_records_are_429_and_the_stream
         assert await code_of(stream, value(2)) == 200
 
 
+async def test_records_of_one_read_wait_for_room_together_and_not_one_group_after_another() -> None:
+    http = app(kafka={"max.block.ms": "500"})
+    async with caller(http) as stream:
+        with http.app.sidecar.admission.acquire(http.settings.max_waiting_bytes):
+            stream.end(value(1) * 1_200)
+            await until(lambda: stream.is_taken)
+            http.producer.clock.advance(500)
+            assert codes(await stream.rest()) == [429] * 1_200
+
+
 async def test_a_long_record_that_finds_no_room_is_429_in_its_place_and_the_stream_goes_on() -> None:
     http = app(kafka={"max.block.ms": "0"})
     async with caller(http) as stream:
