@@ -16,7 +16,6 @@ A and B of docs/reliability.md are requests of a caller, and C those of a spool:
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from client_core import Written
@@ -25,7 +24,7 @@ from tests.simulation.brokers import shown
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from tests.simulation.callers import Attempt, Outcome
     from tests.simulation.run import Run
@@ -50,7 +49,7 @@ def judge_copies(run: Run, value: bytes, tries: Tries) -> None:
         writes = _writes(run, value, appends)
         if len(writes) <= allowed:
             continue
-        reasons = [reason for one, next_one in pairwise(writes) if (reason := _reason(run, one, next_one))]
+        reasons = _reasons(run, writes)
         if len(writes) > allowed + len(reasons):
             raise SimulationError(
                 "stored twice",
@@ -59,6 +58,20 @@ def judge_copies(run: Run, value: bytes, tries: Tries) -> None:
             )
         for reason in reasons:
             run.world.reach(f"stored twice, {reason}")
+
+
+def _reasons(run: Run, writes: Sequence[Append]) -> list[str]:
+    """Returns why there are copies. Each write explains one later one: several may be numbered again at once."""
+    reasons: list[str] = []
+    unused: list[Append] = []
+    for again in writes:
+        for one in unused:
+            if reason := _reason(run, one, again):
+                unused.remove(one)
+                reasons.append(reason)
+                break
+        unused.append(again)
+    return reasons
 
 
 def _allowed(run: Run, client: str, value: bytes, tries: Tries) -> int:

@@ -125,6 +125,20 @@ def test_the_time_of_a_streams_record_begins_with_its_line() -> None:
     assert [0 < end - begin < 300 for begin, end in zip(began_ms, ended_ms, strict=True)] == [True, True]
 
 
+def test_tries_that_are_numbered_again_at_once_may_all_be_stored_again() -> None:
+    """Seed 103809: brokers forget the producer, and refuse the oldest of several batches in flight."""
+    first = _request(0, 20, [RecordPlan("r0.0", "k1", None, 20)])
+    again = _request(1, 120, [RecordPlan("r1.0", "k1", None, 20)], timeout_ms=50, retries=2, retry_after_ms=1)
+    plan = _plan(
+        [first, _request(2, 60, [RecordPlan("r2.0", "k1", None, 20)]), again],
+        [FaultPlan(50, "answers vanish", 1, 700), FaultPlan(100, "forget producers", 1, 0)],
+    )
+    kept: list[Run] = []
+    run(plan, keep=kept)
+    (tried,) = (value_of(record) for record in plan.requests[2].records)
+    assert len({append.write for append in kept[0].brokers.wire.appends[tried]}) == 6
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 
