@@ -74,8 +74,8 @@ class LoopCompletions:
         except RuntimeError:
             wakeup()
             return
-        self._wakeup = wakeup
         loop.call_soon(self._wake)
+        self._wakeup = wakeup  # last: nothing would be woken for good if call_soon had raised
 
     def _wake(self) -> None:
         wakeup, self._wakeup = self._wakeup, None

@@ -62,6 +62,9 @@ class SnapshotNotice:
             post(self._take_notice)
         except RuntimeError:
             _log.debug("a snapshot was swapped after the event loop had closed")
+        except MemoryError:
+            self._is_posted = False  # else the next swap would not be posted either
+            raise
 
     def _take_notice(self) -> None:
         # Before `notify` reads the snapshot, so that a swap after this point is posted again.

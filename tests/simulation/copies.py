@@ -61,7 +61,7 @@ def judge_copies(run: Run, value: bytes, tries: Tries) -> None:
 
 
 def _reasons(run: Run, writes: Sequence[Append]) -> list[str]:
-    """Returns why there are copies. Each write explains one later one: several may be numbered again at once."""
+    """Returns why there are copies. Each write explains one later one: several are numbered again at once."""
     reasons: list[str] = []
     unused: list[Append] = []
     for again in writes:

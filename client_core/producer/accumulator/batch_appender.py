@@ -219,30 +219,32 @@ class BatchAppender:
                 append.reserved_bytes -= size_bytes
             elif not self._pool.try_allocate(size_bytes):
                 return size_bytes
-        builder = MemoryRecordsBuilder(
-            NO_LIMIT if self._whole_requests else size_bytes,
-            compression=self._compression,
-            estimated_compression_ratio=1.0
-            if self._compression.codec is Codec.NONE
-            else self._ratios.estimation(queue.topic_partition.topic, self._compression.codec),
-        )
-        batch = ProducerBatch(
-            queue.topic_partition,
-            builder,
-            append.now_ms,
-            allocated_bytes=size_bytes,
-            ratios=self._ratios,
-        )
-        batch.keyless_only = sticky is not None
-        self._queues.insert(queue, len(queue.batches), batch)
+        batch: ProducerBatch | None = None
         try:
+            builder = MemoryRecordsBuilder(
+                NO_LIMIT if self._whole_requests else size_bytes,
+                compression=self._compression,
+                estimated_compression_ratio=1.0
+                if self._compression.codec is Codec.NONE
+                else self._ratios.estimation(queue.topic_partition.topic, self._compression.codec),
+            )
+            batch = ProducerBatch(
+                queue.topic_partition,
+                builder,
+                append.now_ms,
+                allocated_bytes=size_bytes,
+                ratios=self._ratios,
+            )
+            batch.keyless_only = sticky is not None
+            self._queues.insert(queue, len(queue.batches), batch)
             self._fill(append, queue, batch, sticky, counted_from=0, made_for_bytes=made_for_bytes)
         except Exception:
-            if batch.record_count:  # these were appended before a later one failed
+            if batch is not None and batch.record_count:  # these were appended before a later one failed
                 self._incomplete.add(batch)
                 append.new_batch_created = True
             else:
-                self._queues.remove(queue, batch)
+                if batch is not None:
+                    self._queues.remove(queue, batch)
                 append.reserved_bytes += size_bytes  # append_many gives it back
             raise
         self._incomplete.add(batch)

@@ -394,8 +394,6 @@ class ProducerBatch:
         record_errors: Callable[[int], KafkaError] | None,
         written: Written | None,
     ) -> bool:
-        if not self._move_to(final_state):
-            return False
         if error is not None and written is None:
             written = Written.UNKNOWN if self.was_drained else Written.NO
         outcome = BatchOutcome(
@@ -409,6 +407,8 @@ class ProducerBatch:
             timestamps=self._builder.timestamps,
             attempts=self.attempts,
         )
+        if not self._move_to(final_state):
+            return False
         spans, self._spans = self._spans, []
         if error is not None:
             self.failed_records = sum(len(indices) for owner, indices, _ in spans if not owner.was_given_up)

@@ -320,8 +320,19 @@ class RecordAccumulator:
             raise IllegalStateError(f"Attempting to deallocate a batch that is inflight. Batch is {batch!r}")
 
     def complete_and_deallocate_batch(self, batch: ProducerBatch) -> None:
-        self.complete_batch(batch)
+        # In this order: a batch that is not complete is found again by `lost`.
         self.deallocate(batch)
+        self.complete_batch(batch)
+
+    def lost(self) -> Sequence[ProducerBatch]:
+        """Returns the drained batches that are in no queue and not in flight. I/O thread, between turns."""
+        return [
+            batch
+            for batch in self._incomplete.snapshot()
+            if batch.was_drained
+            and not batch.is_in_flight
+            and batch not in self.batches_of(batch.topic_partition)
+        ]
 
     def abort_incomplete_batches(self, error: KafkaError) -> None:
         """Aborts all incomplete batches, in flight or not (ACC-13). I/O thread.

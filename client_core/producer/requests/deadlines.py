@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -135,6 +136,17 @@ class Deadlines(Generic[_T]):
         while (moment := self.next_ms) <= now_ms:
             due.extend(self._due.pop(moment))
         return due
+
+    @contextmanager
+    def due(self, now_ms: int) -> Iterator[list[_T]]:
+        """Removes everything that is due for a block. If the block raises, all of it is due again."""
+        due = self.pop_due(now_ms)
+        try:
+            yield due
+        except BaseException:
+            for thing in due:
+                self.add(now_ms, thing)
+            raise
 
     def until(self, ms: int) -> list[_T]:
         """Returns everything that will be due then, without removing it. Walks all deadlines."""

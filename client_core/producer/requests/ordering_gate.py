@@ -118,7 +118,9 @@ class OrderingGate:
     def look_again(self, topic: str) -> None:
         """Wakes waiting threads, if the new metadata allows it. I/O thread."""
         with self._lock:
-            self._wake_waiters(topic, self._topics[topic])
+            held = self._topics.get(topic)
+            if held is not None:  # a turn may have raised between the gate and the queues
+                self._wake_waiters(topic, held)
 
     # -- later requests --------------------------------------------------------------------------------------
 

@@ -324,18 +324,20 @@ class ParkedRequests:
 
     def expire(self, now_ms: int, wall_ms: int) -> None:
         """Fails the requests whose wait is over."""
-        blocked_for_too_long = self._block_deadlines.pop_due(now_ms)
-        for request in blocked_for_too_long:
-            if not request.is_finished and request.is_parked:
-                self._fail_for_time(request, request.block_deadline_ms - request.submitted_ms, now_ms)
-        for request in self._missing_deadlines.pop_due(now_ms):
-            if not request.is_finished and request.is_parked:
-                self._became_impatient(request, now_ms)
-        out_of_time = self._deadlines.pop_due(now_ms)
-        for request in out_of_time:
-            if not request.is_finished and request.is_parked:
-                self._fail_for_time(request, request.deadline_ms - request.submitted_ms, now_ms)
-        self.giving_up.at_deadline([request for request in out_of_time if not request.is_finished], now_ms)
+        with self._block_deadlines.due(now_ms) as blocked_for_too_long:
+            for request in blocked_for_too_long:
+                if not request.is_finished and request.is_parked:
+                    self._fail_for_time(request, request.block_deadline_ms - request.submitted_ms, now_ms)
+        with self._missing_deadlines.due(now_ms) as impatient:
+            for request in impatient:
+                if not request.is_finished and request.is_parked:
+                    self._became_impatient(request, now_ms)
+        with self._deadlines.due(now_ms) as out_of_time:
+            for request in out_of_time:
+                if not request.is_finished and request.is_parked:
+                    self._fail_for_time(request, request.deadline_ms - request.submitted_ms, now_ms)
+            unanswered = [request for request in out_of_time if not request.is_finished]
+            self.giving_up.at_deadline(unanswered, now_ms)
         topics = {request.topic for request in (*blocked_for_too_long, *out_of_time)}
         self._let_next_go_on(topics, now_ms, wall_ms)
 
@@ -491,11 +493,13 @@ class ParkedRequests:
         queue = self._queues.get(request.topic)
         if queue is None or request not in queue.requests:
             return None
+        is_last = len(queue.requests) == 1
+        if is_last:  # first: no turn can go on with an empty queue, whatever may raise below
+            del self._queues[request.topic]
         del queue.requests[request]
         queue.impatient.pop(request, None)
         self._waiting[queue.phase] -= 1
-        if not queue.requests:
-            del self._queues[request.topic]
+        if is_last:
             self._on_left(request.topic)
         return queue.phase
 
@@ -503,11 +507,11 @@ class ParkedRequests:
         unblocked = self._unblocked.get(request.topic)
         if unblocked is None or request not in unblocked.requests:
             return None
+        if len(unblocked.requests) == 1:
+            del self._unblocked[request.topic]
         del unblocked.requests[request]
         unblocked.impatient.pop(request, None)
         self._waiting[Phase.METADATA] -= 1
-        if not unblocked.requests:
-            del self._unblocked[request.topic]
         return Phase.METADATA
 
     def _release(self, request: PendingRequest) -> None:

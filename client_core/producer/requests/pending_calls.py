@@ -56,8 +56,10 @@ class PendingCalls(ABC, Generic[_Call]):
 
     def expire(self, now_ms: int) -> None:
         """Ends the calls whose deadline has passed."""
-        for call in self._deadlines.pop_due(now_ms):
-            self._end(call, None, now_ms)
+        with self._deadlines.due(now_ms) as due:
+            for call in due:
+                if not call.is_finished:
+                    self._end(call, None, now_ms)
 
     def fail_all(self, error: KafkaError, now_ms: int) -> None:
         """Ends all calls: no broker will answer, or the producer closes."""
@@ -81,9 +83,9 @@ class PendingCalls(ABC, Generic[_Call]):
         return not call.is_finished
 
     def _finish(self, call: _Call, result: Result) -> None:
-        self._forget(call)
         if not call.is_cancelled:
             self._completions.add(call.done, result)
+        self._forget(call)
 
     def _forget(self, call: _Call) -> None:
         call.is_finished = True

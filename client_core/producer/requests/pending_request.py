@@ -250,7 +250,7 @@ class PendingRequest:
                 known.update(span.indices)
             taken_back = [index for index in cancelled if index not in known]
             known.update(taken_back)
-            ends, self._has_ended = not self._has_ended, True
+            ends = not self._has_ended
             under_way = [index for index in range(self._count) if ends and index not in known]
             for indices, written in ((taken_back, Written.NO), (under_way, Written.UNKNOWN)):
                 if indices:
@@ -259,8 +259,14 @@ class PendingRequest:
             self._remaining -= len(taken_back)
             settles = bool(taken_back) and self._remaining == 0
             self.was_given_up = self.was_given_up or ends
+            self._has_ended = True
         self._report(ends=ends, settles=settles)
         return len(taken_back) + len(under_way) if ends else 0
+
+    def not_posted(self, done: Done) -> None:
+        """Notes that the result for `done` was lost by an error. The request's deadline ends it again."""
+        if done is self._done:
+            self._has_ended = False
 
     def forget(self) -> bool:
         """Ends the request without notifying its caller; returns whether it was still running."""

@@ -146,8 +146,12 @@ class Submissions:
 
     def finished(self, request: PendingRequest, done: Done, then: Done | None) -> None:
         """Posts `done` and `then` at the end of this turn, or of the next one if not on the I/O thread."""
-        result = request.result(self._clock.now_ms())
-        self._completions.add(done, result)
+        try:
+            result = request.result(self._clock.now_ms())
+            self._completions.add(done, result)
+        except BaseException:
+            request.not_posted(done)
+            raise
         if then is not None:
             self._completions.add(then, result)
         if self._io_thread.is_current:

@@ -77,6 +77,9 @@ class Completions:
                     finished.append(self.finished.popleft())
             if finished:
                 self._post(finished)
+        except MemoryError:  # they are posted next time
+            self.finished.extendleft(reversed(finished))
+            raise
         finally:
             self._is_posting = False
 
@@ -97,7 +100,7 @@ class Completions:
     def _post(self, finished: list[tuple[Done, Result]]) -> None:
         try:
             self._sink.post(finished)
-        except KeyboardInterrupt:  # raised only on the main thread, never on the I/O thread
+        except (KeyboardInterrupt, MemoryError):  # the first is raised only on the main thread
             raise
         except BaseException:  # noqa: BLE001 -- user code, with its sys.exit() and CancelledError
             _log.exception("The completion sink failed on %d finished tickets", len(finished))

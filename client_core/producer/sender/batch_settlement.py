@@ -195,8 +195,6 @@ class BatchSettlement:
 
         Raises nothing: the other batches of the same answer must be settled too.
         """
-        batch.is_in_flight = False
-        batch.sent_to = None
         try:
             self._settle(batch, said, node_id, now_ms)
         except Exception as error:  # noqa: BLE001 -- a bug, or a batch to split that can't be decoded
@@ -359,8 +357,15 @@ class BatchSettlement:
         if self._config.guarantee_message_order:
             self._accumulator.unmute_partition(batch.topic_partition)
 
+    def fail_lost(self, batch: ProducerBatch, error: BaseException, now_ms: int) -> None:
+        """Fails a batch that is in no queue and in no request, or frees it if its owners know its outcome."""
+        _log.error("%r was lost by a turn that raised %r", batch, error)
+        self._fail_in_need(batch, error, written=None, now_ms=now_ms)
+        if self._config.guarantee_message_order:
+            self._accumulator.unmute_partition(batch.topic_partition)
+
     def _fail_in_need(
-        self, batch: ProducerBatch, error: Exception, *, written: Written | None, now_ms: int
+        self, batch: ProducerBatch, error: BaseException, *, written: Written | None, now_ms: int
     ) -> None:
         """Fails a batch after an error of this client: notifies its owners and frees its memory."""
         if batch.is_done:

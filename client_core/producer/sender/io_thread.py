@@ -347,8 +347,7 @@ class IoThread:
             # Also those that are no Exception: asyncio's CancelledError, or a sys.exit() in a sink.
             if self.is_inherited:
                 return
-            self._uncaught.report(error, self._clock.now_ms())
-            self._completions.post()
+            self._recover(error)
             pause_ms = self._pause_after_failure.backoff_ms(self._failures_in_a_row)
             self._failures_in_a_row += 1
             with self._pause_lock:
@@ -358,6 +357,15 @@ class IoThread:
             self._failures_in_a_row = 0
             if self._uncaught.unreported:
                 self._uncaught.sum_up_when_due(self._clock.now_ms())
+
+    def _recover(self, error: BaseException) -> None:
+        """Reports the error of a turn, and ends what the turn lost. May raise as the turn did."""
+        now_ms = self._clock.now_ms()
+        try:
+            self._uncaught.report(error, now_ms)
+        finally:
+            self._sender.fail_lost_batches(error, now_ms)
+            self._completions.post()
 
     def turn(self) -> None:
         """Runs one turn. I/O thread, or a test in its place."""
@@ -434,7 +442,12 @@ class IoThread:
         for _ in range(len(self._commands)):  # commands that these add are for the next turn
             self._commands.popleft()(now_ms)
         while self._requests:
-            self._parked.take(self._requests.popleft(), now_ms, wall_ms)
+            request = self._requests.popleft()
+            try:
+                self._parked.take(request, now_ms, wall_ms)
+            except MemoryError:  # it may not be watched yet; to take it twice does no harm
+                self._requests.appendleft(request)
+                raise
 
     def _note_metadata_change(self) -> None:
         self._metadata_changed = True

@@ -123,6 +123,15 @@ class Sender:
 
     # -- a turn ----------------------------------------------------------------------------------------------
 
+    def fail_lost_batches(self, error: BaseException, now_ms: int) -> None:
+        """Fails batches that are neither queued nor in flight, after a turn that raised.
+
+        A bug, or a lack of memory, may come between any two lines. A batch that nobody has would block its
+        partition and keep its memory for good. Java loses it.
+        """
+        for batch in self._accumulator.lost():
+            self._settlement.fail_lost(batch, error, now_ms)
+
     def run_once(self, now_ms: int | None = None) -> None:
         """Sends what can be sent, settles the answers, and sleeps if there is no work. `now_ms`: the time, if
         the caller has just read it.
@@ -261,8 +270,6 @@ class Sender:
         # The names of the ids are fixed now: a topic may be re-created before the answer comes (SND-08).
         topic_names = builder.topic_names()
         for batch, (_, records) in zip(batches, to_send, strict=True):
-            batch.is_in_flight = True
-            batch.sent_to = node_id
             self._in_flight.add(batch)
             if self._config.guarantee_message_order:
                 self._accumulator.mute_partition(batch.topic_partition)
@@ -286,6 +293,9 @@ class Sender:
             on_complete=lambda response: self._handle_produce_response(response, by_partition, topic_names),
         )
         try:
+            for batch in batches:
+                batch.is_in_flight = True
+                batch.sent_to = node_id
             self._client.send(request, now_ms)
         except Exception as error:  # noqa: BLE001 -- batches of other nodes must still be sent
             for batch in batches:
@@ -413,6 +423,9 @@ class Sender:
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
     ) -> None:
+        for batch in batches.values():
+            batch.is_in_flight = False
+            batch.sent_to = None
         now_ms = self._clock.now_ms()
         body = response.body
         if response.disconnected:

@@ -212,8 +212,8 @@ class TransactionManager:
         self._next_attempt_ms = None
         self._init_failure = None
         self.last_error = None
-        self._move_to(State.READY)
         self._begin_anew(producer)
+        self._move_to(State.READY)  # last: without an id it would be ready for good
 
     def init_failed(self, error: KafkaError, now_ms: int) -> None:
         """Retries a retriable error after its backoff; an authorization may be granted later (IDM-01).
