@@ -59,6 +59,25 @@ async def test_a_callback_that_fails_does_not_cost_the_others_theirs(
     assert type(error).__name__ in caplog.text
 
 
+async def test_a_wakeup_that_could_not_be_scheduled_does_not_keep_the_next_one_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    completions = LoopCompletions()
+    loop = asyncio.get_running_loop()
+    completions.bind(loop)
+    woken = asyncio.Event()
+
+    def call_soon(*_: object) -> None:
+        raise MemoryError("no room for a handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call_soon", call_soon)
+        with pytest.raises(MemoryError):
+            completions.wake_soon(woken.set)
+    completions.wake_soon(woken.set)
+    await woken.wait()
+
+
 def test_after_the_loop_has_ended_results_are_nobodys() -> None:
     completions = LoopCompletions()
 

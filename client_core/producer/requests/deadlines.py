@@ -139,11 +139,14 @@ class Deadlines(Generic[_T]):
 
     @contextmanager
     def due(self, now_ms: int) -> Iterator[list[_T]]:
-        """Removes everything that is due for a block. If the block raises, all of it is due again."""
+        """Removes everything that is due for a block. If the block lacks memory, all of it is due again.
+
+        After another error it is not: a bug would come again in each turn.
+        """
         due = self.pop_due(now_ms)
         try:
             yield due
-        except BaseException:
+        except MemoryError:
             for thing in due:
                 self.add(now_ms, thing)
             raise

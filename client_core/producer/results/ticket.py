@@ -61,7 +61,10 @@ class Completions:
             self.post()
 
     def post(self) -> None:
-        """Posts all finished results. A failing sink is logged and affects no other."""
+        """Posts all finished results. A failing sink is logged and affects no other.
+
+        Raises MemoryError if the sink lacks memory: its results are posted next time.
+        """
         waiting = len(self.waiting)
         self._post_finished()
         with contextlib.suppress(IndexError):

@@ -118,7 +118,7 @@ class LifeCycle(Enum):
 
 
 def _attempt(what: str, step: Callable[[], None]) -> None:
-    """Runs one step of the end. An error must not skip the next step, which notifies other waiters."""
+    """Runs one step. An error must not skip the next one, which notifies other waiters."""
     try:
         step()
     except BaseException:  # noqa: BLE001 -- no caller above
@@ -359,13 +359,11 @@ class IoThread:
                 self._uncaught.sum_up_when_due(self._clock.now_ms())
 
     def _recover(self, error: BaseException) -> None:
-        """Reports the error of a turn, and ends what the turn lost. May raise as the turn did."""
+        """Reports the error of a turn, and ends what the turn lost."""
         now_ms = self._clock.now_ms()
-        try:
-            self._uncaught.report(error, now_ms)
-        finally:
-            self._sender.fail_lost_batches(error, now_ms)
-            self._completions.post()
+        _attempt("report an error", lambda: self._uncaught.report(error, now_ms))
+        _attempt("fail lost batches", lambda: self._sender.fail_lost_batches(error, now_ms))
+        _attempt("post results", self._completions.post)
 
     def turn(self) -> None:
         """Runs one turn. I/O thread, or a test in its place."""

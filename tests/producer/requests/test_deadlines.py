@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +51,21 @@ def test_a_moment_that_was_emptied_can_be_used_again() -> None:
     assert deadlines.next_ms == 10
     assert deadlines.pop_due(10) == ["b"]
     assert deadlines.next_ms == FOREVER_MS
+
+
+@pytest.mark.parametrize(("error", "left"), [(MemoryError("none"), ["a", "b"]), (ValueError("a bug"), [])])
+def test_what_a_lack_of_memory_kept_from_its_end_is_due_again_but_a_bug_comes_once(
+    error: Exception, left: list[str]
+) -> None:
+    deadlines = Deadlines[str]()
+    deadlines.add(10, "a")
+    deadlines.add(20, "b")
+    deadlines.add(40, "c")
+    with suppress(type(error)), deadlines.due(30) as due:
+        assert due == ["a", "b"]
+        raise error
+    assert deadlines.pop_due(30) == left
+    assert deadlines.next_ms == 40
 
 
 def test_all_can_be_taken_out_at_once() -> None:

@@ -277,6 +277,26 @@ def test_a_sink_that_fails_is_logged_and_no_more_and_calls_go_on_after_a_callbac
     assert "A callback failed" in caplog.text
 
 
+def test_results_that_a_sink_had_no_memory_for_are_posted_next_time_in_their_order() -> None:
+    posted: list[list[Result]] = []
+
+    class ShortSink:
+        def post(self, finished: Sequence[tuple[Done, Result]], /) -> None:
+            posted.append([result for _, result in finished])
+            if len(posted) == 1:
+                raise MemoryError("no room for a handle")
+
+    completions = Completions(ShortSink())
+    first, second, third = (ProduceResult(0, (), number) for number in range(3))
+    completions.add(ignore, first)
+    completions.add(ignore, second)
+    with pytest.raises(MemoryError):
+        completions.post()
+    completions.add(ignore, third)
+    completions.post()
+    assert posted == [[first, second], [first, second, third]]
+
+
 # -- the future of a sent record -----------------------------------------------------------------------------
 
 

@@ -75,6 +75,22 @@ def test_a_swap_after_the_loop_was_closed_is_nobodys_business() -> None:
     notice.emit(REFRESHED)
 
 
+def test_a_swap_that_could_not_be_posted_does_not_keep_the_next_one_from_it() -> None:
+    posted: list[Callable[[], None]] = []
+
+    def post(call: Callable[[], None]) -> None:
+        posted.append(call)
+        if len(posted) == 1:
+            raise MemoryError("no room for a handle")
+
+    notice = SnapshotNotice()
+    notice.begin(post, lambda: None)
+    with pytest.raises(MemoryError):
+        notice.emit(REFRESHED)
+    notice.emit(REFRESHED)
+    assert len(posted) == 2
+
+
 # -- rounds --------------------------------------------------------------------------------------------------
 
 
