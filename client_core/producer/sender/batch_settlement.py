@@ -357,15 +357,17 @@ class BatchSettlement:
         if self._config.guarantee_message_order:
             self._accumulator.unmute_partition(batch.topic_partition)
 
-    def fail_lost(self, batch: ProducerBatch, error: BaseException, now_ms: int) -> None:
+    def fail_lost(self, batch: ProducerBatch, now_ms: int) -> None:
         """Fails a batch that is in no queue and in no request, or frees it if its owners know its outcome."""
-        _log.error("%r was lost by a turn that raised %r", batch, error)
+        error = KafkaError(
+            "An unexpected exception interrupted the sending of a batch: the log has its stack."
+        )
         self._fail_in_need(batch, error, written=None, now_ms=now_ms)
         if self._config.guarantee_message_order:
             self._accumulator.unmute_partition(batch.topic_partition)
 
     def _fail_in_need(
-        self, batch: ProducerBatch, error: BaseException, *, written: Written | None, now_ms: int
+        self, batch: ProducerBatch, error: Exception, *, written: Written | None, now_ms: int
     ) -> None:
         """Fails a batch after an error of this client: notifies its owners and frees its memory."""
         if batch.is_done:

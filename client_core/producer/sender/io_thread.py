@@ -354,7 +354,9 @@ class IoThread:
                 deadline_ms = self._clock.now_ms() + pause_ms
                 self._clock.wait_for(self._pause, lambda: self._forced, deadline_ms)
         else:
-            self._failures_in_a_row = 0
+            if self._failures_in_a_row:
+                self._failures_in_a_row = 0
+                self._fail_lost_batches(self._clock.now_ms())  # memory may have been short for that, too
             if self._uncaught.unreported:
                 self._uncaught.sum_up_when_due(self._clock.now_ms())
 
@@ -362,8 +364,11 @@ class IoThread:
         """Reports the error of a turn, and ends what the turn lost."""
         now_ms = self._clock.now_ms()
         _attempt("report an error", lambda: self._uncaught.report(error, now_ms))
-        _attempt("fail lost batches", lambda: self._sender.fail_lost_batches(error, now_ms))
+        self._fail_lost_batches(now_ms)
         _attempt("post results", self._completions.post)
+
+    def _fail_lost_batches(self, now_ms: int) -> None:
+        _attempt("fail lost batches", lambda: self._sender.fail_lost_batches(now_ms))
 
     def turn(self) -> None:
         """Runs one turn. I/O thread, or a test in its place."""

@@ -123,14 +123,14 @@ class Sender:
 
     # -- a turn ----------------------------------------------------------------------------------------------
 
-    def fail_lost_batches(self, error: BaseException, now_ms: int) -> None:
+    def fail_lost_batches(self, now_ms: int) -> None:
         """Fails batches that are neither queued nor in flight, after a turn that raised.
 
         A bug, or a lack of memory, may come between any two lines. A batch that nobody has would block its
         partition and keep its memory for good. Java loses it.
         """
         for batch in self._accumulator.lost():
-            self._settlement.fail_lost(batch, error, now_ms)
+            self._settlement.fail_lost(batch, now_ms)
 
     def run_once(self, now_ms: int | None = None) -> None:
         """Sends what can be sent, settles the answers, and sleeps if there is no work. `now_ms`: the time, if
