@@ -63,6 +63,9 @@ def first_scrape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
         ) as sidecar,
     ):
         wait_until(lambda: sidecar.admin.get("/readyz").is_success, what="the first metadata")
+        # The sidecar is ready with the snapshot; the event that metrics count is emitted a moment later.
+        refreshed = "pilotfish_metadata_last_refresh_success_timestamp_seconds"
+        wait_until(lambda: sidecar.metric(refreshed) is not None, what=refreshed)
         yield Scrape.of(sidecar.admin.get("/metrics").text)
 
 
