@@ -354,8 +354,6 @@ class NetworkClient:
             self._refused_for_update = False
             now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
             responses = self._handle_poll_results(now_ms)
-        if self._connections.has_changed:
-            self._connections.publish()
         for response in responses:
             response.complete()
         return responses
@@ -388,6 +386,8 @@ class NetworkClient:
                 self._leave_bootstrap_servers()
             if self._renewal is not None and self._renewal.is_due(now_ms):
                 self._renewal.turn(now_ms)
+            if self._connections.has_changed:
+                self._connections.publish()
         except BaseException:
             # A bug, maybe a listener's. These requests have ended: without this, no caller would know.
             self._aborted_sends[:0] = responses

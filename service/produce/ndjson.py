@@ -267,8 +267,8 @@ class _Conversation:
             if start:
                 await asyncio.sleep(0)  # a read may bring thousands of lines: lets other tasks run
             lines = self._lines.feed(body[start : start + _BYTES_AT_ONCE])
-            problem = await self._count_what_is_held()
             await self._put(lines)
+            problem = await self._count_what_is_held()
             if problem is not None:
                 await self._stream.put([problem], 0, self._read_ms)
 

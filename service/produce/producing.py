@@ -228,7 +228,7 @@ class Producing:
         checked = None
         if len(records) > FEW_RECORDS or topic == OWN_TOPICS:
             checked = await self.check_many(topic, records, in_envelopes=in_envelopes)
-        forget = self._count_unknown(_topics_of(topic, checked), since_ms, permit.caller)
+        forget = self._count_unknown(_topics_of(topic, checked), permit.caller)
         try:
             return await wait_for_result(
                 lambda done: self.submit(
@@ -331,7 +331,7 @@ class Producing:
 
         Raises what `submit` raises, and ProblemError (429) if there are too many unknown topics.
         """
-        forget = self._count_unknown(_topics_of(topic, checked), since_ms, permit.caller)
+        forget = self._count_unknown(_topics_of(topic, checked), permit.caller)
 
         def ended(result: Result) -> None:
             forget()
@@ -352,7 +352,7 @@ class Producing:
             forget()
             raise
 
-    def _count_unknown(self, topics: Iterable[str], since_ms: int, caller: Caller) -> Callable[[], None]:
+    def _count_unknown(self, topics: Iterable[str], caller: Caller) -> Callable[[], None]:
         """Counts unknown topics until the returned function is called.
 
         Raises ProblemError (429) if there are too many; then none is counted.
@@ -363,7 +363,7 @@ class Producing:
             if topic in known:
                 continue
             try:
-                self._unknown.begin(topic, since_ms, caller)
+                self._unknown.begin(topic, self._clock.now_ms(), caller)
             except ProblemError:
                 self._forget(begun)
                 raise

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import client_core
+from client_core.error_codes import Errors
 from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
 from tests.support.mock_clock import MockClock
 from tests.support.model_brokers import NODES, TOPIC, ModelBrokers
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 _ROOT: Final = f"{Path(client_core.__file__).parent}/"
 #: The function that catches the error of a turn: its own lines need no memory until there is one.
 _OUTERMOST: Final = "_guarded_turn"
-_LOAD_CONST: Final = opcode.opmap["LOAD_CONST"]
+#: How a `with` statement begins; it ends with other instructions of the same line.
+_BEGINNINGS: Final = {opcode.opmap[name] for name in ("LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF")}
 #: What a batch goes through between its queue and its outcome.
 _SENDING: Final = (
     "producer/accumulator/batch_drain.py",
@@ -81,7 +83,7 @@ def _leaves_a_with(frame: FrameType) -> bool:
     """Whether a block is left now. That needs no memory, and an error here would keep a lock for good."""
     code = frame.f_code
     line = linecache.getline(code.co_filename, frame.f_lineno)
-    return code.co_code[frame.f_lasti] == _LOAD_CONST and line.lstrip().startswith("with ")
+    return code.co_code[frame.f_lasti] not in _BEGINNINGS and line.lstrip().startswith("with ")
 
 
 class _Story:
@@ -114,7 +116,7 @@ class _Story:
         )
         self.asked.append(waiting)
 
-    def turn(self, *, answers: bool = True) -> None:
+    def turn(self, *, answers: bool = True, refuses: bool = False) -> None:
         if not self.rig.client.has_pending_metadata_updates:
             self.rig.client.prepare_metadata_update(self.brokers.metadata(), 13)
         if not self.shortage.has_come:
@@ -125,24 +127,30 @@ class _Story:
             sys.settrace(None)
         self.brokers.look(applied_when_lost=True)
         for node in NODES:
+            if refuses:
+                self.brokers.refuse(node, Errors.TOPIC_AUTHORIZATION_FAILED)
             self.brokers.apply(node)
             if answers:
                 self.brokers.answer(node)
         self.rig.clock.advance(20)
 
     def tell(self) -> None:
-        """Requests that wait for memory, a topic, a partition or time; a connection breaks; all ends well."""
+        """Requests that wait for memory, a topic, a partition or time, or are refused; a connection ends."""
         for records in (3, 6):
             self.submit(records)
         self.submit(2, topic="unknown")
         self.submit(2, partition=0, timeout_ms=60)
         self.submit(1, partition=7)
         for step in range(240):
-            self.turn(answers=step > 4 and (step % 2 == 1 or step > 60))
+            # No answer at all, then one in two turns; then a broker refuses records; then each is answered.
+            answers = step > 4 and (step % 2 == 1 or step > 60)
+            self.turn(answers=answers, refuses=step == 51)
             if step == 8:
                 self.brokers.disconnect(0, applied=True)
             if step == 12:
                 self.submit(4, partition=1)
+            if step == 50:
+                self.submit(2, partition=0)
             if step > 60 and all(self.settled) and not self.rig.client.requests:
                 break
 

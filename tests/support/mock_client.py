@@ -258,7 +258,7 @@ class MockClient:
         completed: list[ClientResponse] = []
         while self._responses:
             response = self._responses.popleft()
-            response.on_complete()
+            response.complete()
             completed.append(response)
         if self.advance_time_during_poll:
             self._clock.advance(timeout_ms)
@@ -268,9 +268,9 @@ class MockClient:
     def disconnect(self, node_id: int) -> None:
         """Answers the node's requests as disconnected."""
         for request in tuple(self.requests):
-            if request.destination == node_id:
-                self._answer(request, request.builder.latest_allowed_version, disconnected=True)
+            if request.destination == node_id and request in self.requests:
                 self.requests.remove(request)
+                self._answer(request, request.builder.latest_allowed_version, disconnected=True)
         self._connection(node_id).state = _State.DISCONNECTED
 
     def close_node(self, node_id: int) -> None:

@@ -296,7 +296,7 @@ class BatchDrain:
                     return drained
                 if sequences is not None and sequences.must_wait(batch):
                     continue  # Java ends the whole node's drain here; other partitions need not wait for it
-                batch.drained(now_ms)  # first: a batch that is in no queue must be known as drained
+                batch.drained(now_ms)
                 self._queues.remove(queue, batch)
             # From here on only this thread owns the batch, so it must complete it on any error.
             try:

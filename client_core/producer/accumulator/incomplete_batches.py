@@ -114,8 +114,8 @@ class IncompleteBatches:
     def remove(self, batch: ProducerBatch) -> None:
         """Removes a completed batch. Hold no lock: completed flushes are notified."""
         with self._lock:
-            self._batches.pop(batch, None)
             flushes = tuple(self._flushes)
+            self._batches.pop(batch, None)
         for flush in flushes:
             if flush.completed(batch):
                 self._end(flush)

@@ -407,11 +407,13 @@ class ProducerBatch:
             timestamps=self._builder.timestamps,
             attempts=self.attempts,
         )
+        spans, failed = self._spans, 0
+        no_spans: list[Span] = []
+        if error is not None:
+            failed = sum(len(indices) for owner, indices, _ in spans if not owner.was_given_up)
         if not self._move_to(final_state):
             return False
-        spans, self._spans = self._spans, []
-        if error is not None:
-            self.failed_records = sum(len(indices) for owner, indices, _ in spans if not owner.was_given_up)
+        self._spans, self.failed_records = no_spans, failed
         for owner, indices, first_in_batch in spans:
             try:
                 owner.batch_done(indices, first_in_batch, outcome)

@@ -325,13 +325,14 @@ class RecordAccumulator:
         self.complete_batch(batch)
 
     def lost(self) -> Sequence[ProducerBatch]:
-        """Returns the drained batches that are in no queue and not in flight. I/O thread, between turns."""
+        """Returns the batches that are in no queue and not in flight. I/O thread, between turns.
+
+        Others append meanwhile: they queue a batch before they add it to the incomplete ones.
+        """
         return [
             batch
             for batch in self._incomplete.snapshot()
-            if batch.was_drained
-            and not batch.is_in_flight
-            and batch not in self.batches_of(batch.topic_partition)
+            if not batch.is_in_flight and batch not in self.batches_of(batch.topic_partition)
         ]
 
     def abort_incomplete_batches(self, error: KafkaError) -> None:

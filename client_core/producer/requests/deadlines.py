@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from client_core.clock import FOREVER_MS
 from client_core.producer.accumulator.backlog import TopicWait
@@ -23,12 +22,15 @@ from client_core.producer.results.results import Wait
 from client_core.producer.results.ticket import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from client_core.producer.requests.pending_request import PendingRequest
 
 
 _T = TypeVar("_T", bound=Hashable)
+
+#: The pause before something is ended again for which there was no memory.
+AGAIN_MS: Final = 100
 
 #: A smaller heap is not worth rebuilding. A guess.
 _SMALL = 64
@@ -105,9 +107,12 @@ class Deadlines(Generic[_T]):
     def add(self, deadline_ms: int, thing: _T) -> None:
         due = self._due.get(deadline_ms)
         if due is None:
-            due = self._due[deadline_ms] = {}
             heapq.heappush(self._moments, deadline_ms)
+            due = self._due[deadline_ms] = {}
         due[thing] = None
+
+    def has(self, deadline_ms: int, thing: _T) -> bool:
+        return thing in self._due.get(deadline_ms, ())
 
     def discard(self, deadline_ms: int, thing: _T) -> None:
         """Removes an item early, if it is there."""
@@ -137,19 +142,23 @@ class Deadlines(Generic[_T]):
             due.extend(self._due.pop(moment))
         return due
 
-    @contextmanager
-    def due(self, now_ms: int) -> Iterator[list[_T]]:
-        """Removes everything that is due for a block. If the block lacks memory, all of it is due again.
+    def end_due(self, now_ms: int, end: Callable[[_T], None]) -> list[_T]:
+        """Removes everything that is due, calls `end` for each, and returns all.
 
-        After another error it is not: a bug would come again in each turn.
+        What `end` has no memory for is due again a moment later, and the others are ended before this raises
+        MemoryError. Another error ends the loop: a bug would come again in each turn.
         """
         due = self.pop_due(now_ms)
-        try:
-            yield due
-        except MemoryError:
-            for thing in due:
-                self.add(now_ms, thing)
-            raise
+        lack: MemoryError | None = None
+        for thing in due:
+            try:
+                end(thing)
+            except MemoryError as error:
+                lack = error
+                self.add(now_ms + AGAIN_MS, thing)
+        if lack is not None:
+            raise lack
+        return due
 
     def until(self, ms: int) -> list[_T]:
         """Returns everything that will be due then, without removing it. Walks all deadlines."""

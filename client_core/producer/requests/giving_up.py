@@ -122,8 +122,14 @@ class GivingUp:
             removed: dict[int, list[int]] = {}
             for owner, indices in taken_out:
                 removed.setdefault(id(owner), []).extend(indices)
+            lack: MemoryError | None = None
             for request in requests:
-                give_up(request, removed.get(id(request), ()), causes.get(id(request)))
+                try:
+                    give_up(request, removed.get(id(request), ()), causes.get(id(request)))
+                except MemoryError as error:  # the others are given up all the same
+                    lack = error
+            if lack is not None:
+                raise lack
 
         self._accumulator.cancel(requests, removed_from_batches)
 

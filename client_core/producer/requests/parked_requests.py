@@ -27,7 +27,13 @@ from typing import TYPE_CHECKING, Final
 from client_core.errors import KafkaError, ProducerClosedError
 from client_core.events import WaitFinished
 from client_core.producer.requests.appending import Appended, append
-from client_core.producer.requests.deadlines import Deadlines, TopicQueue, UnblockedRequests, topic_waits
+from client_core.producer.requests.deadlines import (
+    AGAIN_MS,
+    Deadlines,
+    TopicQueue,
+    UnblockedRequests,
+    topic_waits,
+)
 from client_core.producer.requests.giving_up import GivingUp
 from client_core.producer.requests.metadata_wait import (
     Fail,
@@ -135,6 +141,10 @@ class ParkedRequests:
         if self._queues or self._unblocked:  # only a parked request has the other two
             next_ms = min(next_ms, self._block_deadlines.next_ms, self._missing_deadlines.next_ms)
         return next_ms
+
+    def is_watched(self, request: PendingRequest) -> bool:
+        """Returns whether the request's deadline is known."""
+        return self._deadlines.has(request.deadline_ms, request)
 
     def take(self, request: PendingRequest, now_ms: int, wall_ms: int) -> None:
         """Watches a request's deadline, and parks the request unless all of it is appended."""
@@ -324,20 +334,30 @@ class ParkedRequests:
 
     def expire(self, now_ms: int, wall_ms: int) -> None:
         """Fails the requests whose wait is over."""
-        with self._block_deadlines.due(now_ms) as blocked_for_too_long:
-            for request in blocked_for_too_long:
-                if not request.is_finished and request.is_parked:
-                    self._fail_for_time(request, request.block_deadline_ms - request.submitted_ms, now_ms)
-        with self._missing_deadlines.due(now_ms) as impatient:
-            for request in impatient:
-                if not request.is_finished and request.is_parked:
-                    self._became_impatient(request, now_ms)
-        with self._deadlines.due(now_ms) as out_of_time:
-            for request in out_of_time:
-                if not request.is_finished and request.is_parked:
-                    self._fail_for_time(request, request.deadline_ms - request.submitted_ms, now_ms)
-            unanswered = [request for request in out_of_time if not request.is_finished]
+
+        def blocked(request: PendingRequest) -> None:
+            if not request.is_finished and request.is_parked:
+                self._fail_for_time(request, request.block_deadline_ms - request.submitted_ms, now_ms)
+
+        def impatient(request: PendingRequest) -> None:
+            if not request.is_finished and request.is_parked:
+                self._became_impatient(request, now_ms)
+
+        def late(request: PendingRequest) -> None:
+            if not request.is_finished and request.is_parked:
+                self._fail_for_time(request, request.deadline_ms - request.submitted_ms, now_ms)
+
+        blocked_for_too_long = self._block_deadlines.end_due(now_ms, blocked)
+        self._missing_deadlines.end_due(now_ms, impatient)
+        out_of_time = self._deadlines.end_due(now_ms, late)
+        unanswered = [request for request in out_of_time if not request.is_finished]
+        try:
             self.giving_up.at_deadline(unanswered, now_ms)
+        except MemoryError:
+            for request in unanswered:
+                if not request.is_finished:
+                    self._deadlines.add(now_ms + AGAIN_MS, request)
+            raise
         topics = {request.topic for request in (*blocked_for_too_long, *out_of_time)}
         self._let_next_go_on(topics, now_ms, wall_ms)
 

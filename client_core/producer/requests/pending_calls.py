@@ -56,10 +56,12 @@ class PendingCalls(ABC, Generic[_Call]):
 
     def expire(self, now_ms: int) -> None:
         """Ends the calls whose deadline has passed."""
-        with self._deadlines.due(now_ms) as due:
-            for call in due:
-                if not call.is_finished:
-                    self._end(call, None, now_ms)
+
+        def late(call: _Call) -> None:
+            if not call.is_finished:
+                self._end(call, None, now_ms)
+
+        self._deadlines.end_due(now_ms, late)
 
     def fail_all(self, error: KafkaError, now_ms: int) -> None:
         """Ends all calls: no broker will answer, or the producer closes."""
@@ -83,13 +85,13 @@ class PendingCalls(ABC, Generic[_Call]):
         return not call.is_finished
 
     def _finish(self, call: _Call, result: Result) -> None:
-        if not call.is_cancelled:
+        if not (call.is_cancelled or call.is_finished):
             self._completions.add(call.done, result)
         self._forget(call)
 
     def _forget(self, call: _Call) -> None:
+        self.count -= not call.is_finished
         call.is_finished = True
-        self.count -= 1
         self._deadlines.discard(call.deadline_ms, call)
 
     def _late(self, waited_ms: int, message: str) -> KafkaError:

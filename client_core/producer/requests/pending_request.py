@@ -257,7 +257,8 @@ class PendingRequest:
                     failure = RecordFailure(error, Phase.DELIVERY, written, waited_ms)
                     self._spans.append(FailedSpan(indices, failure))
             self._remaining -= len(taken_back)
-            settles = bool(taken_back) and self._remaining == 0
+            # `ends` with nothing left: the result was lost (not_posted), and `settled` with it.
+            settles = self._remaining == 0 and (ends or bool(taken_back))
             self.was_given_up = self.was_given_up or ends
             self._has_ended = True
         self._report(ends=ends, settles=settles)
@@ -265,8 +266,9 @@ class PendingRequest:
 
     def not_posted(self, done: Done) -> None:
         """Notes that the result for `done` was lost by an error. The request's deadline ends it again."""
-        if done is self._done:
-            self._has_ended = False
+        with self._lock:
+            if done is self._done:
+                self._has_ended = False
 
     def forget(self) -> bool:
         """Ends the request without notifying its caller; returns whether it was still running."""

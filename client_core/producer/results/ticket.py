@@ -63,15 +63,17 @@ class Completions:
     def post(self) -> None:
         """Posts all finished results. A failing sink is logged and affects no other.
 
-        Raises MemoryError if the sink lacks memory: its results are posted next time.
+        After a MemoryError the sink gets the same results next time.
         """
         waiting = len(self.waiting)
-        self._post_finished()
+        if not self._post_finished():
+            return
         with contextlib.suppress(IndexError):
             for _ in range(waiting):
                 self.waiting.popleft()()
 
-    def _post_finished(self) -> None:
+    def _post_finished(self) -> bool:
+        """Returns False if the sink lacked memory."""
         finished: list[tuple[Done, Result]] = []
         self._is_posting = True
         try:
@@ -80,11 +82,13 @@ class Completions:
                     finished.append(self.finished.popleft())
             if finished:
                 self._post(finished)
-        except MemoryError:  # they are posted next time
+        except MemoryError:
             self.finished.extendleft(reversed(finished))
-            raise
+            _log.exception("%d finished tickets are posted again", len(finished))
+            return False
         finally:
             self._is_posting = False
+        return True
 
     def post_from_now_on(self) -> None:
         """Makes later results be posted by the thread that adds them: the I/O thread ends."""
@@ -184,7 +188,10 @@ class CancelTicket:
 
 
 class CompletionSink(Protocol):
-    """Receives finished tickets: once per turn of the I/O thread, outside every lock."""
+    """Receives finished tickets: once per turn of the I/O thread, outside every lock.
+
+    A MemoryError means that it took none of them.
+    """
 
     def post(self, finished: Sequence[tuple[Done, Result]], /) -> None: ...
 

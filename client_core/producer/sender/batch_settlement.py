@@ -189,6 +189,8 @@ class BatchSettlement:
         self._causes = causes
         self._transaction_manager = transaction_manager
         self._log_limiter = FailureLogLimiter()
+        #: Whether an error may have left batches in no queue and in no request since the last look.
+        self.may_have_lost = False
 
     def settle(self, batch: ProducerBatch, said: PartitionResponse, node_id: int, now_ms: int) -> None:
         """Completes, retries, splits or fails a batch: exactly one of them (BAT-01).
@@ -198,6 +200,7 @@ class BatchSettlement:
         try:
             self._settle(batch, said, node_id, now_ms)
         except Exception as error:  # noqa: BLE001 -- a bug, or a batch to split that can't be decoded
+            self.may_have_lost = True
             _log.exception("%r could not be settled by %s", batch, said)
             self._fail_in_need(batch, error, written=None, now_ms=now_ms)
         if self._config.guarantee_message_order:
@@ -327,7 +330,7 @@ class BatchSettlement:
         if not batch.complete_exceptionally(error, record_errors, written=written):
             # It was failed before, and its owners know; only its memory is still to be freed (SND-14).
             if deallocate:
-                self._accumulator.deallocate(batch)
+                self._free_ended(batch, error)
             return
         self._accumulator.count_failed(batch)
         _log.log(
@@ -370,13 +373,11 @@ class BatchSettlement:
         self, batch: ProducerBatch, error: Exception, *, written: Written | None, now_ms: int
     ) -> None:
         """Fails a batch after an error of this client: notifies its owners and frees its memory."""
+        reported = error if isinstance(error, KafkaError) else KafkaError(f"{type(error).__name__}: {error}")
         if batch.is_done:
             self._in_flight.remove(batch)
-            self._accumulator.complete_batch(batch)
-            if not batch.is_buffer_deallocated:
-                self._accumulator.deallocate(batch)
+            self._free_ended(batch, reported)
             return
-        reported = error if isinstance(error, KafkaError) else KafkaError(f"{type(error).__name__}: {error}")
         self.fail(
             batch,
             reported,
@@ -385,6 +386,15 @@ class BatchSettlement:
             now_ms=now_ms,
             written=written,
         )
+
+    def _free_ended(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """Frees a batch whose owners know its outcome, also if an error interrupted its end."""
+        manager = self._transaction_manager
+        if manager is not None and manager.is_in_flight(batch):
+            manager.handle_failed_batch(batch, error, adjust_sequences=False)
+        self._accumulator.complete_batch(batch)
+        if not batch.is_buffer_deallocated:
+            self._accumulator.deallocate(batch)
 
     def _report_finished(
         self,

@@ -448,8 +448,9 @@ class IoThread:
             request = self._requests.popleft()
             try:
                 self._parked.take(request, now_ms, wall_ms)
-            except MemoryError:  # it may not be watched yet; to take it twice does no harm
-                self._requests.appendleft(request)
+            except MemoryError:
+                if not self._parked.is_watched(request):  # else its deadline ends it
+                    self._requests.appendleft(request)
                 raise
 
     def _note_metadata_change(self) -> None:

@@ -129,6 +129,7 @@ class Sender:
         A bug, or a lack of memory, may come between any two lines. A batch that nobody has would block its
         partition and keep its memory for good. Java loses it.
         """
+        self._fail_unbuildable(now_ms)
         for batch in self._accumulator.lost():
             self._settlement.fail_lost(batch, now_ms)
 
@@ -146,6 +147,9 @@ class Sender:
         if self.poll_limit_ms is not None:
             timeout_ms = min(timeout_ms, self.poll_limit_ms(now_ms))
         self._client.poll(max(timeout_ms, 0), now_ms)
+        if self._settlement.may_have_lost:
+            self._settlement.may_have_lost = False
+            self.fail_lost_batches(self._clock.now_ms())
 
     def _run_idempotent(self, manager: TransactionManager, now_ms: int) -> int:
         """Runs the turn of an idempotent producer: nothing is drained before it has an id (IDM-01)."""
@@ -233,10 +237,14 @@ class Sender:
             if batches:
                 self._send_produce_request(node_id, batches, cache, now_ms)
                 sent = True
+        return sent, self._fail_unbuildable(now_ms)
+
+    def _fail_unbuildable(self, now_ms: int) -> bool:
+        """Fails the batches that could not be made into bytes; returns whether there were any."""
         unbuildable = self._accumulator.take_unbuildable()
         for batch, error in unbuildable:
             self._settlement.fail_unsendable(batch, error, now_ms)
-        return sent, bool(unbuildable)
+        return bool(unbuildable)
 
     def _keep_away_from_lost_leaders(self, cache: MetadataCache, now_ms: int) -> None:
         """Tries the lost brokers that are due, and moves batches away from the others."""
@@ -426,6 +434,18 @@ class Sender:
         for batch in batches.values():
             batch.is_in_flight = False
             batch.sent_to = None
+        try:
+            self._settle_all(response, batches, topic_names)
+        except BaseException:  # the client logs it, and goes on
+            self._settlement.may_have_lost = True
+            raise
+
+    def _settle_all(
+        self,
+        response: ClientResponse,
+        batches: Mapping[TopicPartition, ProducerBatch],
+        topic_names: Mapping[UUID, str],
+    ) -> None:
         now_ms = self._clock.now_ms()
         body = response.body
         if response.disconnected:

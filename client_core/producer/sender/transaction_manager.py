@@ -391,6 +391,10 @@ class TransactionManager:
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
         self._entry(batch.topic_partition).remove_in_flight(batch)
 
+    def is_in_flight(self, batch: ProducerBatch) -> bool:
+        """Returns whether the batch's sequences wait for an outcome."""
+        return batch in self._entry(batch.topic_partition).in_flight
+
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int | None) -> None:
         """Notes that the broker has the batch."""
         entry = self._entry(batch.topic_partition)

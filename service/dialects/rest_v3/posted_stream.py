@@ -93,7 +93,7 @@ class PostedStream:
 
     def times(self) -> Times:
         """Returns the time limits of records submitted now."""
-        return self._producing.dialect_times(self._topic, self._partition)
+        return self._producing.dialect_times(self._topic, self._partition, since_ms=self._read_ms)
 
     async def begin(self) -> None:
         """Waits for the first byte that is not white space.

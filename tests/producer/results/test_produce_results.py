@@ -290,11 +290,14 @@ def test_results_that_a_sink_had_no_memory_for_are_posted_next_time_in_their_ord
     first, second, third = (ProduceResult(0, (), number) for number in range(3))
     completions.add(ignore, first)
     completions.add(ignore, second)
-    with pytest.raises(MemoryError):
-        completions.post()
+    waited: list[int] = []
+    completions.call_when_posted(lambda: waited.append(len(posted)))
+    completions.post()
+    assert (waited, completions.is_reported) == ([], False)
     completions.add(ignore, third)
     completions.post()
     assert posted == [[first, second], [first, second, third]]
+    assert (waited, completions.is_reported) == ([2], True)
 
 
 # -- the future of a sent record -----------------------------------------------------------------------------
