@@ -33,6 +33,7 @@ from client_core.errors import (
 )
 from client_core.events import BatchRetried, BatchSplit, ProduceFinished
 from client_core.producer.accumulator.causes import cause_of_attempts
+from client_core.producer.results.batch_outcome import FinalState
 from client_core.producer.results.ticket import Written
 
 if TYPE_CHECKING:
@@ -390,7 +391,8 @@ class BatchSettlement:
     def _free_ended(self, batch: ProducerBatch, error: KafkaError) -> None:
         """Frees a batch whose owners know its outcome, also if an error interrupted its end."""
         manager = self._transaction_manager
-        if manager is not None and manager.is_in_flight(batch):
+        was_aborted = batch.final_state is FinalState.ABORTED  # then its sequences do not matter any more
+        if manager is not None and not was_aborted and manager.is_in_flight(batch):
             manager.handle_failed_batch(batch, error, adjust_sequences=False)
         self._accumulator.complete_batch(batch)
         if not batch.is_buffer_deallocated:
