@@ -96,8 +96,8 @@ class _Story:
             enable_idempotence=True,
             batch_size=_BATCH_BYTES,
             buffer_memory=900,
-            delivery_timeout_ms=3_000,
-            request_timeout_ms=500,
+            delivery_timeout_ms=800,
+            request_timeout_ms=300,
             clock=_Clock(now_ms=1_000_000),
         )
         self.brokers = ModelBrokers(self.rig.client, self.rig.clock, partitions=2)
@@ -135,7 +135,7 @@ class _Story:
         self.rig.clock.advance(20)
 
     def tell(self) -> None:
-        """Requests that wait for memory, a topic, a partition or time, or are refused; a connection ends."""
+        """Requests that wait for memory, a topic, a partition or time, or expire; a connection ends."""
         for records in (3, 6):
             self.submit(records)
         self.submit(2, topic="unknown")
@@ -151,6 +151,10 @@ class _Story:
                 self.submit(4, partition=1)
             if step == 50:
                 self.submit(2, partition=0)
+            if step == 55:
+                for node in self.rig.metadata.fetch().nodes:
+                    self.rig.client.set_unreachable(node, 1_000)
+                self.submit(2, partition=1, timeout_ms=60_000)
             if step > 60 and all(self.settled) and not self.rig.client.requests:
                 break
 

@@ -300,6 +300,27 @@ def test_results_that_a_sink_had_no_memory_for_are_posted_next_time_in_their_ord
     assert (waited, completions.is_reported) == ([2], True)
 
 
+def test_a_sink_without_memory_at_the_end_gets_its_results_with_the_next_ones() -> None:
+    posted: list[list[Result]] = []
+
+    class ShortSink:
+        is_short = True
+
+        def post(self, finished: Sequence[tuple[Done, Result]], /) -> None:
+            if self.is_short:
+                raise MemoryError("no room for a handle")
+            posted.append([result for _, result in finished])
+
+    sink = ShortSink()
+    completions = Completions(sink)
+    last, late = ProduceResult(0, (), 0), ProduceResult(0, (), 1)
+    completions.add(ignore, last)
+    completions.post_from_now_on()
+    sink.is_short = False
+    completions.add(ignore, late)
+    assert posted == [[last, late]]
+
+
 # -- the future of a sent record -----------------------------------------------------------------------------
 
 
