@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.clock import FOREVER_MS
 from client_core.errors import TimeoutError
 from client_core.producer.accumulator.causes import CancelledRecords
+from client_core.producer.requests.deadlines import AGAIN_MS, Deadlines
 from client_core.producer.results.ticket import Phase, RecordFailure, Written
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.causes import Causes
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator, TakenOut
-    from client_core.producer.requests.deadlines import Deadlines
     from client_core.producer.requests.pending_request import PendingRequest
 
     _GiveUp = Callable[[PendingRequest, Sequence[int], Cause | None], None]
@@ -72,7 +72,13 @@ class GivingUp:
             failed = request.give_up(error, removed, now_ms - request.submitted_ms)
             self._report(request, failed, removed, error, now_ms)
 
-        self._remove(requests, give_up, now_ms)
+        try:
+            self._remove(requests, give_up, now_ms)
+        except MemoryError:
+            for request in requests:
+                if not request.is_finished:
+                    self._deadlines.add(now_ms + AGAIN_MS, request)
+            raise
 
     def too_late(self, node_id: int, latency_ms: int, now_ms: int) -> None:
         """Fails unsent records of requests that have less time left than an answer of the node takes now, and

@@ -27,13 +27,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.errors import KafkaError, ProducerClosedError
 from client_core.events import WaitFinished
 from client_core.producer.requests.appending import Appended, append
-from client_core.producer.requests.deadlines import (
-    AGAIN_MS,
-    Deadlines,
-    TopicQueue,
-    UnblockedRequests,
-    topic_waits,
-)
+from client_core.producer.requests.deadlines import Deadlines, TopicQueue, UnblockedRequests, topic_waits
 from client_core.producer.requests.giving_up import GivingUp
 from client_core.producer.requests.metadata_wait import (
     Fail,
@@ -350,14 +344,7 @@ class ParkedRequests:
         blocked_for_too_long = self._block_deadlines.end_due(now_ms, blocked)
         self._missing_deadlines.end_due(now_ms, impatient)
         out_of_time = self._deadlines.end_due(now_ms, late)
-        unanswered = [request for request in out_of_time if not request.is_finished]
-        try:
-            self.giving_up.at_deadline(unanswered, now_ms)
-        except MemoryError:
-            for request in unanswered:
-                if not request.is_finished:
-                    self._deadlines.add(now_ms + AGAIN_MS, request)
-            raise
+        self.giving_up.at_deadline([request for request in out_of_time if not request.is_finished], now_ms)
         topics = {request.topic for request in (*blocked_for_too_long, *out_of_time)}
         self._let_next_go_on(topics, now_ms, wall_ms)
 
