@@ -98,12 +98,16 @@ class Call:
         return self.is_reported if self.future is not None else bool(self.settled)
 
     def failed(self) -> int:
-        """How many of its records its caller saw fail; of a cancelled request those that were appended."""
+        """How many of its records its caller saw fail; of a cancelled request those that were sent.
+
+        The others were taken out by the cancel, or by the deadline if that came first.
+        """
         if self.future is not None:
             return int(self.future.exception(0) is not None)
         results = self.results or self.settled
         failures = [o for result in results for o in result.outcomes if isinstance(o, RecordFailure)]
-        return sum(not str(failure.error).startswith("The request was cancelled") for failure in failures)
+        unsent = "The request was cancelled" if self.results else ("The request was cancelled", "Records for")
+        return sum(not str(failure.error).startswith(unsent) for failure in failures)
 
 
 class Schedule:
