@@ -4,7 +4,7 @@
     python -m benchmarks.batches_in_flight --rounds 9
 
 Three real brokers, acks=all. Both columns are the same producer, but for the rule by which a batch must wait:
-ours, or that of Kafka's TransactionManager. A steady rate of records, with the time of each from `send` to
+ours, or Kafka's: five batches of a partition. A steady rate of records, with the time of each from `send` to
 its callback; and a burst of records to partitions that a new producer has not written to yet, where ours
 sends the first batch alone. Medians of the rounds. Not part of `make bench`.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -21,13 +20,13 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.brokers import PARTITIONS, TOPIC, three_brokers
 from benchmarks.measure import table
 from client_core import KafkaProducer, ProducerConfig, ProducerRecord
-from client_core.producer.sender.transaction_manager import TransactionManager
+from client_core.producer.accumulator.partition_sequences import PartitionSequences
 
 if TYPE_CHECKING:
-    from client_core.producer.accumulator.producer_batch import ProducerBatch
+    from collections.abc import Callable
+
     from client_core.producer.results.future_record_metadata import FutureRecordMetadata
 
-_OURS: Final = TransactionManager.must_wait
 _IN_FLIGHT: Final = 5
 _VALUE: Final = bytes(200)
 _BURST: Final = 500
@@ -43,20 +42,11 @@ _STEADY: Final = (
 )
 
 _Figures = tuple[float, ...]
-_Rule = Callable[[TransactionManager, "ProducerBatch"], bool]
 
 
-def _kafkas(manager: TransactionManager, batch: ProducerBatch) -> bool:
-    """Returns what Kafka's `shouldStopDrainBatchesForPartition` does."""
-    if manager._producer is None:
-        return True
-    entry = manager._entry(batch.topic_partition)
-    in_flight = entry.in_flight
-    if batch.base_sequence is not None:
-        return bool(in_flight) and batch.base_sequence != in_flight[0].base_sequence
-    if in_flight and (entry.producer != manager._producer or len(in_flight) >= _IN_FLIGHT):
-        return True
-    return batch.topic_partition in manager._unresolved
+def _kafkas(sequences: PartitionSequences) -> bool:
+    """Returns whether Kafka's client has as many batches of the partition in flight as it may."""
+    return len(sequences.in_flight) >= _IN_FLIGHT
 
 
 def _producer(servers: str, batch_bytes: int) -> KafkaProducer[bytes | None, bytes | None]:
@@ -106,15 +96,16 @@ def _burst(servers: str, partitions: int) -> _Figures:
 
 def _both(run: Callable[[], _Figures], rounds: int) -> dict[str, list[float]]:
     """Returns the medians of each figure, by rule; the rules take turns."""
-    rules: dict[str, _Rule] = {"ours": _OURS, "Kafka's": _kafkas}
+    ours = PartitionSequences.is_window_full
+    rules = {"ours": ours, "Kafka's": property(_kafkas)}
     found: dict[str, list[_Figures]] = {name: [] for name in rules}
     for _ in range(rounds):
         for name, rule in rules.items():
-            TransactionManager.must_wait = rule  # type: ignore[method-assign, assignment]
+            PartitionSequences.is_window_full = rule  # type: ignore[method-assign, assignment]
             try:
                 found[name].append(run())
             finally:
-                TransactionManager.must_wait = _OURS  # type: ignore[method-assign]
+                PartitionSequences.is_window_full = ours  # type: ignore[method-assign]
     return {name: [round(median(each), 2) for each in zip(*ran, strict=True)] for name, ran in found.items()}
 
 

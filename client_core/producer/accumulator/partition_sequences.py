@@ -15,6 +15,9 @@ from client_core.record.record_batch import increment_sequence
 if TYPE_CHECKING:
     from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
 
+#: Per producer and partition, to detect duplicates. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
+_BATCHES_THAT_BROKERS_REMEMBER: Final = 5
+
 #: The number of sequence numbers: the non-negative int32.
 _SEQUENCES: Final = 2**31
 
@@ -44,6 +47,12 @@ class PartitionSequences:
     def batches_since_oldest(self) -> int:
         """Returns how many batches a broker may have got since the oldest one in flight; 0 without any."""
         return self._followers[self.in_flight[0]] + 1 if self.in_flight else 0
+
+    @property
+    def is_window_full(self) -> bool:
+        """Returns whether a broker could mistake one more batch: see TransactionManager.must_wait."""
+        safe = 1 if self.last_acked_sequence is None else _BATCHES_THAT_BROKERS_REMEMBER
+        return self.batches_since_oldest >= safe
 
     def add_in_flight(self, batch: ProducerBatch) -> None:
         """Adds a batch in order: mostly at the end; parts of a split batch go to its position."""

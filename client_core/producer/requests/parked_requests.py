@@ -328,28 +328,25 @@ class ParkedRequests:
 
     def expire(self, now_ms: int, wall_ms: int) -> None:
         """Fails the requests whose wait is over."""
-
-        def blocked(request: PendingRequest) -> None:
-            if not request.is_finished and request.is_parked:
-                self._fail_for_time(request, request.block_deadline_ms - request.submitted_ms, now_ms)
-
-        def impatient(request: PendingRequest) -> None:
-            if not request.is_finished and request.is_parked:
-                self._became_impatient(request, now_ms)
-
-        def late(request: PendingRequest) -> None:
-            if not request.is_finished and request.is_parked:
-                self._fail_for_time(request, request.deadline_ms - request.submitted_ms, now_ms)
-
-        blocked_for_too_long = self._block_deadlines.end_due(now_ms, blocked)
-        self._missing_deadlines.end_due(now_ms, impatient)
-        out_of_time = self._deadlines.end_due(now_ms, late)
+        blocked_for_too_long = self._block_deadlines.end_due(
+            now_ms, lambda request: self._fail_if_parked(request, request.block_deadline_ms, now_ms)
+        )
+        self._missing_deadlines.end_due(now_ms, lambda request: self._became_impatient(request, now_ms))
+        out_of_time = self._deadlines.end_due(
+            now_ms, lambda request: self._fail_if_parked(request, request.deadline_ms, now_ms)
+        )
         self.giving_up.at_deadline([request for request in out_of_time if not request.is_finished], now_ms)
         topics = {request.topic for request in (*blocked_for_too_long, *out_of_time)}
         self._let_next_go_on(topics, now_ms, wall_ms)
 
+    def _fail_if_parked(self, request: PendingRequest, deadline_ms: int, now_ms: int) -> None:
+        if not request.is_finished and request.is_parked:
+            self._fail_for_time(request, deadline_ms - request.submitted_ms, now_ms)
+
     def _became_impatient(self, request: PendingRequest, now_ms: int) -> None:
         """Ends a request at its `missing_deadline_ms`; or else when what it waits for is reported missing."""
+        if request.is_finished or not request.is_parked:
+            return
         queue, unblocked = self._queues.get(request.topic), self._unblocked.get(request.topic)
         if queue is not None and request in queue.requests:
             queue.impatient[request] = None

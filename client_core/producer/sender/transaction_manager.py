@@ -48,9 +48,6 @@ _log: Final = logging.getLogger(__name__)
 #: An epoch is an int16: after this one comes a new producer id.
 _LAST_EPOCH: Final = 2**15 - 1
 
-#: Per producer and partition, to detect duplicates. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
-_BATCHES_THAT_BROKERS_REMEMBER: Final = 5
-
 #: Unused partitions whose sequences are kept for the present epoch: beyond this number, a new epoch
 #: drops them all. Half a kilobyte each.
 MOST_LEFT: Final = 500
@@ -343,10 +340,8 @@ class TransactionManager:
         in_flight = entry.in_flight
         if batch.base_sequence is not None:
             return bool(in_flight) and batch.base_sequence != in_flight[0].base_sequence
-        if in_flight:
-            safe = 1 if entry.last_acked_sequence is None else _BATCHES_THAT_BROKERS_REMEMBER
-            if entry.producer != self._producer or entry.batches_since_oldest >= safe:
-                return True
+        if in_flight and (entry.producer != self._producer or entry.is_window_full):
+            return True
         return batch.topic_partition in self._unresolved
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
