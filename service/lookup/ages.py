@@ -12,7 +12,9 @@ Without look-ups nothing is sent: there are no timers, each look-up checks what 
 Refreshes cost tokens, of which there is one more each second, and BURST at most. One costs a token, or more
 if it asks for more than PARTITIONS_PER_TOKEN. So a sidecar refreshes at most once a second on average, less
 often if answers are large. Those behind an answer are a second apart. The rest of the burst is for look-ups
-that wait. If no token is left, the old answer is served at once. Event loop only.
+that wait. When tokens become scarce, a refresh also asks for topics that were not looked up lately, as far as
+its token pays for them: a caller that looks up many topics after a pause would otherwise need a refresh for
+each. If no token is left, the old answer is served at once. Event loop only.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable
-from itertools import islice
+from itertools import chain, islice
 from sys import maxsize
 from typing import Final, NamedTuple
 
@@ -29,10 +31,12 @@ from service.base.producer_protocol import Producer
 
 #: Refreshes that look-ups may wait for one after the other, without a pause.
 BURST: Final = 5
+#: With so many tokens or fewer, a refresh asks for topics that were not looked up lately, too.
+_SCARCE: Final = 3
 #: Partitions, with one per topic, whose response takes some 25 kB. A thousand busy sidecars that know many
 #: partitions read 25 MB a second from all brokers.
 PARTITIONS_PER_TOKEN: Final = 500
-#: Topics in one refresh. Others are in the next one.
+#: Topics in one refresh. Others are in the next one. So many are remembered that were looked up earlier.
 MOST_TOPICS: Final = 1_000
 
 _SECOND_MS: Final = 1_000
@@ -91,6 +95,8 @@ class Ages:
         self._shared_ms = max(max_stale_ms - wait_ms, max_stale_ms // 2)
         #: The last look-up of each topic; None for the brokers. In the order in which they will be refreshed.
         self._looked_up: dict[str | None, int] = {}
+        #: Topics whose last look-up is too long ago to be in `_looked_up`, the longest ago first.
+        self._earlier: dict[str, None] = {}
         self._running: list[_Refresh] = []
         #: Thousandths of tokens: one comes each millisecond.
         self._tokens_ms = BURST * _SECOND_MS
@@ -189,14 +195,19 @@ class Ages:
                 self._failed.pop(topic, None)
                 continue
             if now_ms - looked_up_ms > self._shared_ms:
+                self._remember(topic)
                 continue
             if now_ms - refreshed_ms > self._revalidate_after_ms // 2:
                 # Also what is not due yet: topics that are looked up all the time then share their refreshes.
                 names[topic] = None
             self._looked_up[topic] = looked_up_ms
         topics = [topic for topic in names if topic is not None]
-        partitions = sum(cache.topics[topic].partition_count for topic in topics)
-        size = max(partitions + len(topics), PARTITIONS_PER_TOKEN)
+        size = sum(_size(cache, topic) for topic in topics)
+        if self._tokens_ms <= _SCARCE * _SECOND_MS:
+            earlier = self._not_looked_up_lately(names, PARTITIONS_PER_TOKEN - size, now_ms)
+            names |= dict.fromkeys(earlier)
+            topics += earlier
+        size = max(size, PARTITIONS_PER_TOKEN)
         self._tokens_ms -= _SECOND_MS * size // PARTITIONS_PER_TOKEN
         self._sent_ms = now_ms
         refresh = _Refresh(names, now_ms)
@@ -210,6 +221,42 @@ class Ages:
         except IllegalStateError:  # the producer is closed, and its last answers are served
             self._ended(refresh, KafkaError("closed"))
         return refresh
+
+    def _remember(self, topic: str | None) -> None:
+        """Remembers a topic that was looked up earlier, for a time when tokens are scarce."""
+        if topic is None:
+            return  # each response has the brokers
+        self._earlier.pop(topic, None)
+        self._earlier[topic] = None
+        if len(self._earlier) > MOST_TOPICS:
+            forgotten = next(iter(self._earlier))
+            del self._earlier[forgotten]
+            self._failed.pop(forgotten, None)
+
+    def _not_looked_up_lately(self, others: Collection[str | None], room: int, now_ms: int) -> list[str]:
+        """Returns topics of an old age beside `others`, with `room` partitions at most.
+
+        First those whose last look-up is the longest ago: who looks up topics in turn will look them up next.
+        Then those that nobody has looked up, as after a start.
+        """
+        cache = self._producer.cache
+        found: dict[str, None] = {}
+        for topic in chain(tuple(self._earlier), islice(cache.topics, MOST_TOPICS)):
+            refreshed_ms = refreshed_ms_of(cache, topic)
+            if refreshed_ms is None:
+                del self._earlier[topic]
+                self._failed.pop(topic, None)
+            elif now_ms - refreshed_ms > self._revalidate_after_ms and not (
+                topic in others or topic in found
+            ):
+                room -= _size(cache, topic)
+                if room < 0:
+                    break
+                found[topic] = None
+        for topic in found:
+            if topic in self._earlier:
+                self._remember(topic)
+        return list(found)
 
     def _ended(self, refresh: _Refresh, error: KafkaError | None) -> None:
         self._running.remove(refresh)
@@ -238,6 +285,10 @@ class Ages:
             return True
         del self._failed[topic]
         return False
+
+
+def _size(cache: MetadataCache, topic: str) -> int:
+    return 1 + cache.topics[topic].partition_count
 
 
 def refreshed_ms_of(cache: MetadataCache, topic: str | None) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import Cause, Errors, IllegalStateError, MetadataResult
-from service.lookup.ages import BURST, MOST_TOPICS, Ages
+from service.lookup.ages import BURST, MOST_TOPICS, PARTITIONS_PER_TOKEN, Ages
 from service.lookup.lookup_table import LookupTable
 from tests.support.coroutine_tests import run, timed, until
 from tests.support.fake_producer import FakeProducer
@@ -209,9 +209,11 @@ def test_all_who_wait_share_one_refresh() -> None:
 
 
 def test_sparse_callers_of_other_topics_do_not_wait_for_the_next_second() -> None:
+    """The topics are so wide that each refresh costs its token for one of them."""
+
     async def scenario() -> None:
         producer = Brokers()
-        ages = ages_over(producer, **{f"t{n}": 1 for n in range(10)})
+        ages = ages_over(producer, **{f"t{n}": 400 for n in range(10)})
         producer.clock.advance(60_000)
         for n in range(9):
             await ages.freshen([f"t{n}"])
@@ -221,7 +223,8 @@ def test_sparse_callers_of_other_topics_do_not_wait_for_the_next_second() -> Non
         assert ages.waits_for("t8")
         await ages.freshen(["t8"])
         assert len(producer.refreshes) == BURST + 1
-        producer.clock.advance(1_000)
+        assert len(names(producer)[-1]) == 4, "with those that were served old, for three tokens and more"
+        producer.clock.advance(3_300)
         look(producer, ages, "t9")
         assert len(producer.refreshes) == BURST + 2, "behind the answer, for the only token"
 
@@ -236,6 +239,86 @@ def test_over_minutes_even_sparse_callers_of_many_topics_cause_a_refresh_a_secon
             producer.clock.advance(100)
             await ages.freshen([f"t{turn % 100}"])
         assert len(producer.refreshes) <= 60 + BURST
+
+    run(scenario())
+
+
+async def oldest_served_ms(ages: Ages, producer: FakeProducer, topics: Iterable[str]) -> int:
+    """Looks up each topic, and returns the greatest age of an answer."""
+    oldest_ms = 0
+    for topic in topics:
+        await ages.freshen([topic])
+        refreshed_ms = producer.cache.refreshed_ms(topic)
+        assert refreshed_ms is not None
+        oldest_ms = max(oldest_ms, producer.clock.now_ms() - refreshed_ms)
+    return oldest_ms
+
+
+@pytest.mark.parametrize("walks", [1, 2], ids=["the first time", "again"])
+def test_a_caller_of_many_topics_after_a_pause_gets_no_answer_older_than_the_bound(walks: int) -> None:
+    async def scenario() -> None:
+        producer = Brokers()
+        topics = {f"t{n}": 3 for n in range(300)}
+        ages = ages_over(producer, **topics)
+        for _ in range(walks):
+            refreshes = len(producer.refreshes)
+            producer.clock.advance(60_000)
+            assert await oldest_served_ms(ages, producer, topics) == 0
+            assert len(producer.refreshes) - refreshes <= BURST
+        asked = [sum(1 + topics[name] for name in each) for each in names(producer)]
+        assert max(asked) <= PARTITIONS_PER_TOKEN
+
+    run(scenario())
+
+
+def test_sparse_callers_of_many_topics_get_no_answer_older_than_the_bound() -> None:
+    async def scenario() -> None:
+        producer = Brokers()
+        ages = ages_over(producer, **{f"t{n}": 3 for n in range(60)})
+        oldest_ms = 0
+        for turn in range(1_200):  # each topic once in 10 s
+            producer.clock.advance(10_000 // 60)
+            oldest_ms = max(oldest_ms, await oldest_served_ms(ages, producer, [f"t{turn % 60}"]))
+        assert oldest_ms <= 5_000
+        assert len(producer.refreshes) <= 200 + BURST
+
+    run(scenario())
+
+
+def test_topics_that_were_looked_up_before_are_refreshed_before_those_that_never_were() -> None:
+    async def scenario() -> None:
+        producer = Brokers()
+        ages = ages_over(producer, **{f"t{n}": 3 for n in range(2_000)})
+        walked = [f"t{n}" for n in range(1_900, 2_000)]
+        for _ in range(2):
+            producer.clock.advance(60_000)
+            oldest_ms = await oldest_served_ms(ages, producer, walked)
+        assert oldest_ms == 0
+
+    run(scenario())
+
+
+def test_with_tokens_left_nobody_asks_for_what_was_not_looked_up_lately() -> None:
+    async def scenario() -> None:
+        producer = Brokers()
+        ages = ages_over(producer, **{f"t{n}": 3 for n in range(10)})
+        producer.clock.advance(60_000)
+        await ages.freshen(["t0"])
+        await ages.freshen(["t1"])
+        assert names(producer) == [["t0"], ["t1"]]
+
+    run(scenario())
+
+
+def test_what_is_remembered_of_topics_that_end_is_bounded() -> None:
+    async def scenario() -> None:
+        producer = Brokers()
+        ages = ages_over(producer)
+        for n in range(3 * MOST_TOPICS):
+            producer.set_topics({f"t{n}": 1})
+            producer.clock.advance(6_000)
+            await ages.freshen([f"t{n}"])
+        assert len(ages.__dict__["_earlier"]) <= MOST_TOPICS
 
     run(scenario())
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from tests.support.coroutine_tests import run
+from tests.support.partition_routes import ROUTES, look_up, shows
 from tests.support.simulated_sidecar import SimulatedSidecar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    import httpx
+    from tests.support.partition_routes import Seen
 
 
 class Caller(NamedTuple):
@@ -49,13 +50,6 @@ class Change(NamedTuple):
     is_right: Callable[[Seen], bool]
 
 
-class Seen(NamedTuple):
-    """What an answer says of a partition."""
-
-    exists: bool
-    leader: int | None
-
-
 def _recreate(sidecar: SimulatedSidecar, topic: str) -> None:
     sidecar.controller.delete_topic(topic)
     sidecar.controller.create_topic(topic, partitions=5, replication_factor=3)
@@ -73,84 +67,6 @@ CHANGES: Final = {
 }
 
 
-def _native_topic(answer: httpx.Response, partition: int) -> Seen:
-    partitions = answer.json().get("partitions", ()) if answer.status_code == 200 else ()
-    found = next((p for p in partitions if p["partition"] == partition), None)
-    return Seen(found is not None, None if found is None else found["leader"]["id"])
-
-
-def _native(answer: httpx.Response, partition: int) -> Seen:
-    return Seen(True, answer.json()["leader"]["id"]) if answer.status_code == 200 else Seen(False, None)
-
-
-def _batch(answer: httpx.Response, partition: int) -> Seen:
-    (result,) = answer.json()["results"]
-    return Seen("error" not in result, result["leader"]["id"] if "error" not in result else None)
-
-
-def _v2(answer: httpx.Response, partition: int) -> Seen:
-    return Seen(True, answer.json()["leader"]) if answer.status_code == 200 else Seen(False, None)
-
-
-def _v2_topic(answer: httpx.Response, partition: int) -> Seen:
-    partitions = answer.json() if answer.status_code == 200 else ()
-    if isinstance(partitions, dict):
-        partitions = partitions["partitions"]
-    found = next((p for p in partitions if p["partition"] == partition), None)
-    return Seen(found is not None, None if found is None else found["leader"])
-
-
-def _v3(answer: httpx.Response, partition: int) -> Seen:
-    if answer.status_code != 200:
-        return Seen(False, None)
-    return Seen(True, _v3_leader(answer.json()))
-
-
-def _v3_leader(partition: Mapping[str, Any]) -> int:
-    return int(partition["leader"]["related"].rpartition("/")[2])
-
-
-def _v3_topic(answer: httpx.Response, partition: int) -> Seen:
-    """Returns whether the count says that the partition exists; the leader is not in this answer."""
-    count = answer.json()["partitions_count"] if answer.status_code == 200 else 0
-    return Seen(partition < count, None)
-
-
-def _v3_partitions(answer: httpx.Response, partition: int) -> Seen:
-    partitions = answer.json()["data"] if answer.status_code == 200 else ()
-    found = next((p for p in partitions if p["partition_id"] == partition), None)
-    return Seen(found is not None, None if found is None else _v3_leader(found))
-
-
-def _v3_replicas(answer: httpx.Response, partition: int) -> Seen:
-    replicas = answer.json()["data"] if answer.status_code == 200 else ()
-    return Seen(bool(replicas), next((r["broker_id"] for r in replicas if r["is_leader"]), None))
-
-
-def _v3_replica(answer: httpx.Response, partition: int) -> Seen:
-    """Returns the leader if it is broker 3, which is asked for; else 1, which was it before."""
-    if answer.status_code != 200:
-        return Seen(False, None)
-    return Seen(True, 3 if answer.json()["is_leader"] else 1)
-
-
-_V3: Final = "/v3/clusters/in-process/topics/{topic}"
-ROUTES: Final[dict[str, tuple[str, Callable[[httpx.Response, int], Seen]]]] = {
-    "topic": ("/v1/topics/{topic}", _native_topic),
-    "partition": ("/v1/topics/{topic}/partitions/{partition}", _native),
-    "leader": ("/v1/topics/{topic}/leader?partition={partition}", _native),
-    "leaders": ("/v1/leaders", _batch),
-    "v2 topic": ("/topics/{topic}", _v2_topic),
-    "v2 partition": ("/topics/{topic}/partitions/{partition}", _v2),
-    "v2 partitions": ("/topics/{topic}/partitions", _v2_topic),
-    "v3 topic": (_V3, _v3_topic),
-    "v3 partitions": (f"{_V3}/partitions", _v3_partitions),
-    "v3 partition": (f"{_V3}/partitions/{{partition}}", _v3),
-    "v3 replicas": (f"{_V3}/partitions/{{partition}}/replicas", _v3_replicas),
-    "v3 replica": (f"{_V3}/partitions/{{partition}}/replicas/3", _v3_replica),
-}
-
-
 @pytest.fixture
 def sidecar() -> Iterator[SimulatedSidecar]:
     simulated = SimulatedSidecar()
@@ -159,11 +75,10 @@ def sidecar() -> Iterator[SimulatedSidecar]:
 
 
 async def _look(sidecar: SimulatedSidecar, route: str, topic: str, partition: int) -> Seen:
-    path, read = ROUTES[route]
-    if route == "leaders":
-        wanted = {"lookups": [{"topic": topic, "partition": partition}]}
-        return read(await sidecar.ask("POST", path, json=wanted), partition)
-    return read(await sidecar.get(path.format(topic=topic, partition=partition)), partition)
+    asked = look_up(route, topic, partition, "in-process")
+    if asked.body is not None:
+        return asked.read(await sidecar.ask(asked.method, asked.path, json=asked.body))
+    return asked.read(await sidecar.get(asked.path))
 
 
 class Measured(NamedTuple):
@@ -219,10 +134,6 @@ def _check(caller: str, measured: Measured, *what: str) -> None:
     assert measured.waited_ms <= 15, (caller, *what, measured)
 
 
-def _shows(route: str, change: str) -> bool:
-    return (route, change) != ("v3 topic", "leader moved")
-
-
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_how_old_an_answer_of_every_route_is_20_times(
@@ -232,7 +143,7 @@ def test_how_old_an_answer_of_every_route_is_20_times(
         await _begin(sidecar)
         for m, route in enumerate(ROUTES):
             stale_ms = []
-            for n in range(20 if _shows(route, change) else 0):
+            for n in range(20 if shows(route, change) else 0):
                 topic = f"t-{n}-{m}"
                 how = (sidecar, topic, CHANGES[change], CALLERS[caller], route, 137 * m + 211 * n)
                 measured = await _measure(*how)
@@ -251,7 +162,7 @@ def test_how_old_an_answer_is(sidecar: SimulatedSidecar) -> None:
         await _begin(sidecar)
         routes = cycle(ROUTES)
         for n, (change, caller) in enumerate(product(CHANGES, CALLERS)):
-            route = next(name for name in routes if _shows(name, change))
+            route = next(name for name in routes if shows(name, change))
             how = (sidecar, f"t-{n}", CHANGES[change], CALLERS[caller], route, 137 * n)
             _check(caller, await _measure(*how), change, route)
 
