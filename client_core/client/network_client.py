@@ -127,6 +127,8 @@ class NetworkClient:
         #: Whether a caller was refused a node because of a due update, which the next poll sends.
         self._refused_for_update = False
         self._now_ms = 0  # the latest time from the caller or the selector
+        #: How long polls have slept since the start.
+        self.waited_ms = 0
         self._life = ClientLife()
         self._renewal = (
             None
@@ -212,11 +214,6 @@ class NetworkClient:
 
     def has_in_flight_requests(self, node_id: int | None = None) -> bool:
         return not self._in_flight.is_empty(node_id)
-
-    @property
-    def waited_ms(self) -> int:
-        """How long polls have slept since the start."""
-        return self._selector.waited_ms
 
     def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
         """Returns every connection at this moment. Any thread."""
@@ -350,9 +347,12 @@ class NetworkClient:
                 wait_ms = min(wait_ms, self._renewal.wait_ms(now_ms))
             # A request without a response is complete as soon as it is written (NET-10). So is the wait of
             # a caller whose node was only not ready because of an update that was due.
-            writes_end_it = self._requests.take_silent() or self._refused_for_update
-            self._refused_for_update = False
-            now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
+            writes_end_it = self._requests.sent_silent or self._refused_for_update
+            self._requests.sent_silent = self._refused_for_update = False
+            try:
+                now_ms = self._selector.poll(wait_ms, writes_end_it=writes_end_it)
+            finally:
+                self.waited_ms = self._selector.waited_ms
             responses = self._handle_poll_results(now_ms)
         for response in responses:
             response.complete()

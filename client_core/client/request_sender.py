@@ -55,7 +55,8 @@ class RequestSender:
         self._config = config
         self._events = events
         self._correlation_id = first_correlation_id
-        self._silent = False
+        #: Whether a request without a response was sent. The poll sets it back.
+        self.sent_silent = False
         self.in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
 
     def new_client_request(
@@ -104,14 +105,9 @@ class RequestSender:
         in_flight = InFlightRequest(request, version, is_internal, now_ms, sent_bytes)
         _log.debug("Sending %r", in_flight)
         self.in_flight.add(in_flight)
-        self._silent = self._silent or not request.expect_response
+        self.sent_silent = self.sent_silent or not request.expect_response
         self._selector.send(node_id, (header, body), in_flight if request.expect_response else None)
         return None
-
-    def take_silent(self) -> bool:
-        """Returns whether a request without a response was sent since the last call."""
-        silent, self._silent = self._silent, False
-        return silent
 
     def answered(
         self,

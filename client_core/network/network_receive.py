@@ -175,7 +175,8 @@ class NetworkReceive:
         if ends_frame:
             self.frame_bytes = None
             self._taken_bytes = 0
-            self._look_at_size()
+            if self._data:
+                self._look_at_size()
 
     def _look_at_size(self) -> None:
         if len(self._data) - self._start >= _SIZE.size:

@@ -52,16 +52,16 @@ class NetworkSend:
         Raises DisconnectError when the connection is lost.
         """
         written = transport.write(self._pieces[self._next : self._next + _PIECES_A_WRITE])
-        self._advance(written)
+        self.remaining_bytes -= written
+        if self.remaining_bytes:
+            self._skip(written)
+        else:
+            self._pieces.clear()  # the batches may be freed while the response is pending
+            self._next = 0
         self._transport_holds_bytes = transport.has_pending_writes
         return written
 
-    def _advance(self, written: int) -> None:
-        self.remaining_bytes -= written
-        if not self.remaining_bytes:
-            self._pieces.clear()  # the batches may be freed while the response is pending
-            self._next = 0
-            return
+    def _skip(self, written: int) -> None:
         pieces = self._pieces
         at = self._next
         while written >= len(pieces[at]):

@@ -44,10 +44,8 @@ class Wakeup:
 
     def wakeup(self) -> None:
         """Makes the reader readable. Any thread; never blocks; does nothing once closed."""
-        if not self._is_pending:
-            self._write_byte()
-
-    def _write_byte(self) -> None:
+        if self._is_pending:
+            return
         with self._lock:
             if not self._is_pending and not self._is_closed:
                 self._is_pending = True

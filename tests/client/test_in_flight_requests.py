@@ -233,7 +233,7 @@ def test_a_request_that_can_not_be_written_is_a_bug_and_no_mismatch(bench: Bench
 
 
 def test_no_request_is_silent_before_one_is_sent() -> None:
-    assert not make_sender().take_silent()
+    assert not make_sender().sent_silent
 
 
 # -- from a frame to its message (NET-11) --------------------------------------------------------------------

@@ -69,7 +69,7 @@ def state_of(
     rig: SenderRig, topic_partition: TopicPartition = ORDERS_0
 ) -> tuple[int | None, int, int | None]:
     """The partition's epoch, its next sequence, and the last one acknowledged."""
-    entry = rig.idempotence._entry(topic_partition)
+    entry = rig.idempotence._partitions[topic_partition]
     return (
         None if entry.producer is None else entry.producer.epoch,
         entry.next_sequence,
@@ -112,14 +112,14 @@ def manager(*, ready: bool = True, epoch: int = 0, restarts: bool = False) -> Tr
 
 def next_sequence(of: TransactionManager, topic_partition: TopicPartition = ORDERS_0) -> int:
     """The sequence of the next record drained to the partition. This and the next two: for all tests."""
-    return of._entry(topic_partition).next_sequence
+    return of._partitions[topic_partition].next_sequence
 
 
 def first_in_flight_sequence(
     of: TransactionManager, topic_partition: TopicPartition = ORDERS_0
 ) -> int | None:
     """The lowest unfinished sequence, which a retry must wait for (IDM-03); None without one."""
-    in_flight = of._entry(topic_partition).in_flight
+    in_flight = of._partitions[topic_partition].in_flight
     return in_flight[0].base_sequence if in_flight else None
 
 

@@ -144,9 +144,8 @@ class BatchAppender:
             if self.closed and (self.ended or not append.was_parked):
                 raise ProducerClosedError("Producer closed while send in progress")
             queue = self._sticky(queues, append) if partition is None else queues.partition(partition)
-            last = queue.last
-            if last is not None and not last.is_full:
-                self._fill(append, queue, last, sticky)
+            if queue.batches and not queue.batches[-1].is_full:
+                self._fill(append, queue, queue.batches[-1], sticky)
                 continue
             needed_bytes = self._begin_batch(append, queue, sticky)
             if needed_bytes is not None:
@@ -155,11 +154,13 @@ class BatchAppender:
 
     def _sticky(self, queues: TopicQueues, append: _Append) -> PartitionQueue:
         partitioner = queues.partitioner
-        queue = queues.partition(partitioner.existing_partition(append.cluster))
+        partition = partitioner.existing_partition(append.cluster)
+        queue = queues.partition(partition)
         if queue.all_full:
             # A due switch is made now, between batches.
             partitioner.update(0, append.cluster, enable_switch=True)
-            queue = queues.partition(partitioner.existing_partition(append.cluster))
+            if partitioner.partition != partition:
+                queue = queues.partition(partitioner.existing_partition(append.cluster))
             if self._spreads and append.new_batch_created and queue.batches:
                 # A request takes one batch per partition. Behind another batch, the call's next batch would
                 # wait for that one's answer; on a partition without a queue it is in the same request.
@@ -198,9 +199,10 @@ class BatchAppender:
         after = batch.estimated_size_bytes
         if append.appended < len(append.indices) and after < stop_at:
             batch.close_for_record_appends()  # it rejected the next record
+        is_full = batch.is_full
         if sticky is not None:
-            sticky.update(after - before, append.cluster, enable_switch=batch.is_full)
-        append.batch_is_full = append.batch_is_full or queue.is_ready
+            sticky.update(after - before, append.cluster, enable_switch=is_full)
+        append.batch_is_full = append.batch_is_full or is_full or len(queue.batches) > 1
 
     def _begin_batch(
         self, append: _Append, queue: PartitionQueue, sticky: BuiltInPartitioner | None

@@ -209,22 +209,23 @@ class BatchDrain:
                 batch.maybe_update_leader_epoch(leader_epoch)
                 backoff_left_ms = batch.retry_backoff_left_ms(now_ms) if batch.attempts else 0
                 linger_left_ms = self._linger_ms and max(0, self._linger_ms - batch.waited_ms(now_ms))
-                is_full, size = queue.is_ready, len(queue.batches)
+                is_due = send_all or not linger_left_ms or queue.is_ready
+                size = len(queue.batches)
             if leader is None:
                 unknown_leader_topics.add(topic_partition.topic)
                 continue
             queue_sizes.setdefault(queue.topic_queues, {})[topic_partition.partition] = size
-            if self._is_slow(leader.id):
+            if self._node_latency and self._is_slow(leader.id):
                 slow.add(topic_partition)
             if leader.id in ready_nodes or topic_partition in self.muted:
                 continue
             if backoff_left_ms:
                 next_check_delay_ms = min(next_check_delay_ms, backoff_left_ms)
-            elif is_full or send_all or not linger_left_ms:
+            elif is_due:
                 ready_nodes[leader.id] = leader
             else:
                 next_check_delay_ms = min(next_check_delay_ms, linger_left_ms)
-        if self._adaptive_partitioning:
+        if self._adaptive_partitioning and (queue_sizes or self._topics_with_load):
             self._update_load(leaders.cluster, queue_sizes, slow)
         return ReadyCheckResult(
             tuple(ready_nodes.values()), next_check_delay_ms, frozenset(unknown_leader_topics)

@@ -127,6 +127,8 @@ class RecordAccumulator:
             partition_availability_timeout_ms=config.partition_availability_timeout_ms,
             drain_order=DrainOrder() if drain_order is None else drain_order,
         )
+        #: The drained batches that could not be encoded, until `take_unbuildable`.
+        self.unbuildable: Final[Sequence[Unbuildable]] = self._drain.unbuildable
 
     def __repr__(self) -> str:
         return f"<RecordAccumulator waiting={len(self._queues.waiting)} incomplete={len(self._incomplete)}>"

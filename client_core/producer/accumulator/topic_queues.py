@@ -35,10 +35,6 @@ class PartitionQueue:
         return f"<PartitionQueue {self.topic_partition} batches={len(self.batches)}>"
 
     @property
-    def last(self) -> ProducerBatch | None:
-        return self.batches[-1] if self.batches else None
-
-    @property
     def is_ready(self) -> bool:
         """Returns whether a batch is full: the only one, or all before the last (ACC-05)."""
         return len(self.batches) > 1 or (len(self.batches) == 1 and self.batches[0].is_full)

@@ -98,7 +98,7 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
         return self._pause_ms
 
     def _unanswered_since_ms(self, now_ms: int) -> int | None:
-        if not self._metadata.cache.is_bootstrap:
+        if not self._metadata.cache.cluster.is_bootstrap_configured:
             self._without_brokers_since_ms = None
             return self._metadata.unanswered_since_ms
         if self._without_brokers_since_ms is None:

@@ -200,7 +200,8 @@ class Sender:
             can_drain = self._client.ready(node, now_ms)
             self._accumulator.update_node_latency_stats(node.id, now_ms, can_drain=can_drain)
             if can_drain:
-                self._lost_leaders.found(node.id)
+                if lost_before:
+                    self._lost_leaders.found(node.id)
                 able.append(node)
             else:
                 if self._client.connection_failed(node):
@@ -241,10 +242,11 @@ class Sender:
 
     def _fail_unbuildable(self, now_ms: int) -> bool:
         """Fails the batches that could not be made into bytes; returns whether there were any."""
-        unbuildable = self._accumulator.take_unbuildable()
-        for batch, error in unbuildable:
+        if not self._accumulator.unbuildable:
+            return False
+        for batch, error in self._accumulator.take_unbuildable():
             self._settlement.fail_unsendable(batch, error, now_ms)
-        return bool(unbuildable)
+        return True
 
     def _keep_away_from_lost_leaders(self, cache: MetadataCache, now_ms: int) -> None:
         """Tries the lost brokers that are due, and moves batches away from the others."""
@@ -448,25 +450,26 @@ class Sender:
     ) -> None:
         now_ms = self._clock.now_ms()
         body = response.body
+        node_id = response.destination
         if response.disconnected:
-            self._lost_leaders.lost(response.destination, now_ms)
-            self._not_slow(response.destination)
+            self._lost_leaders.lost(node_id, now_ms)
+            self._not_slow(node_id)
         if response.timed_out:
             said = failure(Errors.REQUEST_TIMED_OUT, f"{_disconnected(response)} due to timeout")
         elif response.disconnected:
             said = failure(Errors.NETWORK_EXCEPTION, _disconnected(response))
         elif response.version_mismatch is not None:
             mismatch = response.version_mismatch
-            _log.warning("Produce was not sent to node %s: %s", response.destination, mismatch)
+            _log.warning("Produce was not sent to node %s: %s", node_id, mismatch)
             said = failure(Errors.UNSUPPORTED_VERSION, mismatch.message)
         elif isinstance(body, ProduceResponse):
-            self._note_latency(response.destination, response.latency_ms, now_ms)
-            self._handle_answer(response.destination, body, batches, topic_names, now_ms)
+            self._note_latency(node_id, response.latency_ms, now_ms)
+            self._handle_answer(node_id, body, batches, topic_names, now_ms)
             return
         else:
             said = NOTHING_SAID
         for batch in batches.values():
-            self._settlement.settle(batch, said, response.destination, now_ms)
+            self._settlement.settle(batch, said, node_id, now_ms)
 
     def _note_latency(self, node_id: int, latency_ms: int, now_ms: int) -> None:
         """Notes an overloaded node: its answer is slow, to a request that was sent after a slow answer.

@@ -18,6 +18,7 @@ TxnPartitionMap, InitProducerIdRequest.Builder, Kafka 4.3.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -122,7 +123,7 @@ class TransactionManager:
         self._restarts = restarts
         self._state = State.UNINITIALIZED
         self._producer: ProducerIdAndEpoch | None = None
-        self._partitions: dict[TopicPartition, PartitionSequences] = {}
+        self._partitions: defaultdict[TopicPartition, PartitionSequences] = defaultdict(PartitionSequences)
         self._unresolved: dict[TopicPartition, int] = {}
         self._to_rewrite: set[TopicPartition] = set()
         self._left: dict[TopicPartition, None] = {}
@@ -284,7 +285,7 @@ class TransactionManager:
         _log.info("Producer id is %s with epoch %s", producer.producer_id, producer.epoch)
         self._producer = producer
         for topic_partition in self._to_rewrite:
-            self._entry(topic_partition).start_at_beginning(producer)
+            self._partitions[topic_partition].start_at_beginning(producer)
             self._unresolved.pop(topic_partition, None)
         self._to_rewrite.clear()
         self._bump_required = False
@@ -336,7 +337,7 @@ class TransactionManager:
         """
         if self._producer is None:
             return True
-        entry = self._entry(batch.topic_partition)
+        entry = self._partitions[batch.topic_partition]
         in_flight = entry.in_flight
         if batch.base_sequence is not None:
             return bool(in_flight) and batch.base_sequence != in_flight[0].base_sequence
@@ -354,7 +355,7 @@ class TransactionManager:
         producer = self._producer
         if producer is None:
             raise IllegalStateError(f"drained {batch!r} without a producer id")
-        entry = self._entry(batch.topic_partition)
+        entry = self._partitions[batch.topic_partition]
         if entry.producer != producer and not entry.in_flight:
             entry.start_at_beginning(producer)
         sequence = entry.next_sequence
@@ -375,24 +376,24 @@ class TransactionManager:
             raise IllegalStateError(
                 f"Can't track batch for partition {batch.topic_partition} when sequence is not set."
             )
-        self._entry(batch.topic_partition).add_in_flight(batch)
+        self._partitions[batch.topic_partition].add_in_flight(batch)
         self._left.pop(batch.topic_partition, None)
 
     def has_in_flight_batches(self, topic_partition: TopicPartition) -> bool:
-        return bool(self._entry(topic_partition).in_flight)
+        return bool(self._partitions[topic_partition].in_flight)
 
     # -- outcomes of batches (Sender) ------------------------------------------------------------------------
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
-        self._entry(batch.topic_partition).remove_in_flight(batch)
+        self._partitions[batch.topic_partition].remove_in_flight(batch)
 
     def is_in_flight(self, batch: ProducerBatch) -> bool:
         """Returns whether the batch's sequences wait for an outcome."""
-        return batch in self._entry(batch.topic_partition).in_flight
+        return batch in self._partitions[batch.topic_partition].in_flight
 
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int | None) -> None:
         """Notes that the broker has the batch."""
-        entry = self._entry(batch.topic_partition)
+        entry = self._partitions[batch.topic_partition]
         last = batch.last_sequence
         # A response under an older epoch has no meaning for the sequences of this one.
         if last is not None and entry.producer == (batch.producer_id, batch.producer_epoch):
@@ -442,7 +443,7 @@ class TransactionManager:
         first = batch.base_sequence
         if first is None or batch.sequence_has_been_reset:
             return False  # about earlier sequences
-        entry = self._entry(batch.topic_partition)
+        entry = self._partitions[batch.topic_partition]
         if batch.topic_partition in self._unresolved:
             # Waits, unless nothing before this batch is pending. Java waits for the batch after the last one
             # that was given up: there may be none.
@@ -473,7 +474,7 @@ class TransactionManager:
         all acknowledged, or a new epoch is needed, unless the partition has yet to begin one.
         """
         for topic_partition in tuple(self._unresolved):
-            entry = self._entry(topic_partition)
+            entry = self._partitions[topic_partition]
             if entry.in_flight:
                 continue
             del self._unresolved[topic_partition]
@@ -488,12 +489,6 @@ class TransactionManager:
                 self.request_epoch_bump(topic_partition)
 
     # -- private ---------------------------------------------------------------------------------------------
-
-    def _entry(self, topic_partition: TopicPartition) -> PartitionSequences:
-        entry = self._partitions.get(topic_partition)
-        if entry is None:
-            entry = self._partitions[topic_partition] = PartitionSequences()
-        return entry
 
     def _to_fatal_error(self, error: KafkaError) -> None:
         if self._state is State.FATAL_ERROR:

@@ -159,7 +159,7 @@ def test_a_duplicate_behind_a_success_leaves_what_is_acknowledged() -> None:
     assert state_of(rig) == (0, 3, 2)
     hear(rig, to_first, Errors.DUPLICATE_SEQUENCE_NUMBER)
     assert state_of(rig) == (0, 3, 2)
-    assert rig.idempotence._entry(ORDERS_0).last_acked_offset == 1_000
+    assert rig.idempotence._partitions[ORDERS_0].last_acked_offset == 1_000
     assert (in_flight(rig), first.result(0).offset) == (0, None)
 
 
@@ -195,7 +195,7 @@ def test_out_of_order_right_behind_what_is_acknowledged_begins_a_new_epoch() -> 
 def is_stale(rig: SenderRig) -> bool:
     """Whether partition 1 goes on under an older epoch."""
     manager = rig.idempotence
-    return manager._entry(ORDERS_1).producer != manager.producer_id_and_epoch
+    return manager._partitions[ORDERS_1].producer != manager.producer_id_and_epoch
 
 
 @pytest.mark.behaviour("IDM-04", "IDM-05")
@@ -316,7 +316,7 @@ def test_a_batch_is_retried_under_the_new_id() -> None:
 
 
 def last_acked_offset(rig: SenderRig) -> int | None:
-    return rig.idempotence._entry(ORDERS_0).last_acked_offset
+    return rig.idempotence._partitions[ORDERS_0].last_acked_offset
 
 
 def second_sent(*, records: int) -> tuple[SenderRig, FutureRecordMetadata]:
@@ -599,6 +599,6 @@ def test_a_batch_that_packed_worse_than_expected_is_sent_in_parts_under_its_sequ
         rig.answer(produced(ORDERS_1, offset=offset))
         assert future.result(0).offset == offset
         assert next_sequence(manager, ORDERS_1) == 2
-        assert manager._entry(ORDERS_1).last_acked_sequence == offset
+        assert manager._partitions[ORDERS_1].last_acked_sequence == offset
     assert rig.accumulator.batches_of(ORDERS_1) == ()
     assert rig.events.of(BatchSplit) == [BatchSplit("orders", 1, 2)]

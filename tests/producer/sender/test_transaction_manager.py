@@ -322,7 +322,7 @@ LAST_EPOCH: Final = 2**15 - 1
 
 
 def last_acked(made: TransactionManager) -> int | None:
-    return made._entry(ORDERS_0).last_acked_sequence
+    return made._partitions[ORDERS_0].last_acked_sequence
 
 
 def unresolved(made: TransactionManager) -> bool:
@@ -363,7 +363,7 @@ def test_of_two_partitions_only_the_one_that_asked_for_it_begins_anew() -> None:
     made.init_succeeded(ProducerIdAndEpoch(78, 0))
     assert [next_sequence(made, one) for one in second] == [1, 2]
     assert [first_in_flight_sequence(made, one) for one in second] == [0, 1]
-    assert [made._entry(one).in_flight for one in second] == [[batch] for batch in second.values()]
+    assert [made._partitions[one].in_flight for one in second] == [[batch] for batch in second.values()]
 
 
 @pytest.mark.behaviour("IDM-05")
@@ -379,7 +379,7 @@ def test_a_partition_goes_on_under_its_old_id_until_all_is_answered() -> None:
     made.init_succeeded(ProducerIdAndEpoch(78, 0))
     made.handle_completed_batch(first, 500)
     assert (next_sequence(made, ORDERS_0), last_acked(made)) == (2, 0)
-    assert made._entry(ORDERS_0).in_flight == [second]
+    assert made._partitions[ORDERS_0].in_flight == [second]
     assert sequence_of(second) == (LAST_EPOCH, 1)
     made.handle_completed_batch(second, 500)
     assert not made.has_in_flight_batches(ORDERS_0)
