@@ -244,14 +244,14 @@ class Ages:
         for topic in chain(tuple(self._earlier), islice(cache.topics, MOST_TOPICS)):
             refreshed_ms = refreshed_ms_of(cache, topic)
             if refreshed_ms is None:
-                del self._earlier[topic]
+                self._earlier.pop(topic, None)
                 self._failed.pop(topic, None)
-            elif now_ms - refreshed_ms > self._revalidate_after_ms and not (
-                topic in others or topic in found
-            ):
-                room -= _size(cache, topic)
-                if room < 0:
-                    break
+                continue
+            if now_ms - refreshed_ms <= self._revalidate_after_ms or topic in others or topic in found:
+                continue
+            size = _size(cache, topic)
+            if size <= room:
+                room -= size
                 found[topic] = None
         for topic in found:
             if topic in self._earlier:

@@ -298,6 +298,20 @@ def test_topics_that_were_looked_up_before_are_refreshed_before_those_that_never
     run(scenario())
 
 
+def test_a_topic_that_is_too_wide_to_share_a_refresh_leaves_room_for_others() -> None:
+    async def scenario() -> None:
+        producer = Brokers()
+        topics = {"wide": 600} | {f"t{n}": 3 for n in range(100)}
+        ages = ages_over(producer, **topics)
+        for _ in range(2):
+            producer.clock.advance(60_000)
+            narrow = [name for name in topics if name != "wide"]
+            assert await oldest_served_ms(ages, producer, narrow) == 0
+            await ages.freshen(["wide"])
+
+    run(scenario())
+
+
 def test_with_tokens_left_nobody_asks_for_what_was_not_looked_up_lately() -> None:
     async def scenario() -> None:
         producer = Brokers()
