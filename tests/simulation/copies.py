@@ -8,6 +8,8 @@ on the wire between the two: the client had no acknowledgement of the first, and
     E   the producer is not idempotent
     F   a broker refused a batch as too large that it had stored: its parts are other batches, and those
         behind it are numbered again
+    G   a leader that was cut off had stored it alone, and dropped it later: the next leader did not know
+        the sequence of the batch before it, which had failed
 
 Another write under the same sequence is explained where the broker forgot the first one, or lost it.
 A and B of docs/reliability.md are requests of a caller, and C those of a spool: they count as asked for.
@@ -49,7 +51,7 @@ def judge_copies(run: Run, value: bytes, tries: Tries) -> None:
         writes = _writes(run, value, appends)
         if len(writes) <= allowed:
             continue
-        reasons = _reasons(run, writes)
+        reasons = _reasons(run, value, writes)
         if len(writes) > allowed + len(reasons):
             raise SimulationError(
                 "stored twice",
@@ -60,13 +62,13 @@ def judge_copies(run: Run, value: bytes, tries: Tries) -> None:
             run.world.reach(f"stored twice, {reason}")
 
 
-def _reasons(run: Run, writes: Sequence[Append]) -> list[str]:
+def _reasons(run: Run, value: bytes, writes: Sequence[Append]) -> list[str]:
     """Returns why there are copies. Each write explains one later one: several are numbered again at once."""
     reasons: list[str] = []
     unused: list[Append] = []
     for again in writes:
         for one in unused:
-            if reason := _reason(run, one, again):
+            if reason := _reason(run, value, one, again):
                 unused.remove(one)
                 reasons.append(reason)
                 break
@@ -105,7 +107,7 @@ def forgot(run: Run, first: Append, again: Append) -> bool:
     return any(since_ms <= at_ms <= again.at_ms for at_ms in run.brokers.forgot.get(first.place, ()))
 
 
-def _reason(run: Run, first: Append, again: Append) -> str:
+def _reason(run: Run, value: bytes, first: Append, again: Append) -> str:
     """Returns what explains that a client wrote a record again; nothing if nothing does."""
     wire = run.brokers.wire
     if _was_acked(run, first, before_ms=again.sent_ms):
@@ -130,7 +132,15 @@ def _reason(run: Run, first: Append, again: Append) -> str:
             append.client == first.client and append.at_ms < refusal.at_ms for append in stored
         ):
             return "F: a batch was too large when it came again"
+    if value in run.brokers.truncated and not _is_in_a_log(run, value, first):
+        return "G: a leader that was cut off dropped the first"
     return ""
+
+
+def _is_in_a_log(run: Run, value: bytes, append: Append) -> bool:
+    """Returns whether the record is still there where it was stored, now that the run is over."""
+    where = run.brokers.committed().get(value, ())
+    return any((place, record.offset) == (append.place, append.offset) for place, record in where)
 
 
 def _was_acked(run: Run, first: Append, *, before_ms: int) -> bool:

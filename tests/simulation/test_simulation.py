@@ -139,6 +139,22 @@ def test_tries_that_are_numbered_again_at_once_may_all_be_stored_again() -> None
     assert len({append.write for append in kept[0].brokers.wire.appends[tried]}) == 6
 
 
+def test_a_write_that_only_a_leader_that_was_cut_off_had_is_no_copy() -> None:
+    """Seed 201903: the next leader does not know the second sequence, because the first batch failed."""
+    requests = [
+        _request(number, at_ms, [RecordPlan(f"r{number}.0", "k1", None, 20)], timeout_ms=1_500)
+        for number, at_ms in enumerate((20, 40, 302, 400))
+    ]
+    faults = [
+        FaultPlan(300, "isolate broker", 1, 1_300),
+        FaultPlan(730, "no right to write", 1, 2_140, "once"),
+    ]
+    kept: list[Run] = []
+    run(_plan(requests, faults), keep=kept)
+    (second,) = (value_of(record) for record in requests[3].records)
+    assert len({append.write for append in kept[0].brokers.wire.appends[second]}) == 2
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 
