@@ -22,6 +22,7 @@ from client_core.metadata.partition_offsets import (
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import KAFKA_2_1, FakeCluster
 from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, look_up, submit
+from tests.support.metadata_responses import metadata_response, partition, topic, topic_id_of
 from tests.support.producer_rig import ProducerRig, Waiting
 
 
@@ -97,6 +98,37 @@ def test_a_moved_leader_is_found_and_asked() -> None:
     answer(rig, 0)
     answer(rig, 4)
     assert reported(waiting).end_offset == 4
+
+
+def test_the_new_leader_is_asked_while_the_old_one_does_not_answer() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    early = ask(rig, wait_ms=30_000)
+    rig.turn()
+    unanswered = list(rig.client.requests)
+    led_by(rig, 1)
+    rig.turn()
+    late = ask(rig)
+    rig.turn()
+    assert [request.destination for request in rig.client.requests] == [0, 0, 1, 1]
+    for request in unanswered:
+        body = ListedOffsets({TopicPartition("orders", 0): 1})
+        rig.client.respond_to_request(request, body)
+    rig.turn()
+    assert not early.reported, "the old leader's offset may be older than the call"
+    answer(rig, 0)
+    answer(rig, 4)
+    assert (reported(early).beginning_offset, reported(early).end_offset) == (0, 4)
+    rig.turn()
+    answer(rig, 0)
+    answer(rig, 5)
+    assert reported(late).end_offset == 5
+
+
+def led_by(rig: ProducerRig, leader: int) -> None:
+    """Moves the leader of orders-0 there."""
+    moved = [partition(0, leader=leader, epoch=1)]
+    topics = [topic("orders", moved, topic_id=topic_id_of("orders"))]
+    rig.client.update_metadata(metadata_response(nodes=2, topics=topics), 13)
 
 
 def test_a_refusal_is_final_for_its_partition() -> None:
