@@ -269,6 +269,24 @@ def test_while_all_brokers_are_silent_one_look_up_waits_and_the_others_are_serve
     run(scenario())
 
 
+def test_a_long_poll_does_not_wait_longer_than_it_asks_for_while_all_brokers_are_silent(
+    sidecar: SimulatedSidecar,
+) -> None:
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        snapshot = (await sidecar.get("/v1/watch/snapshot?topics=orders,nope")).json()
+        sidecar.brokers.silent = {1, 2, 3}
+        await sidecar.sleep(6_000)
+        began_ms = sidecar.clock.now_ms()
+        query = f"topics=orders,nope&last_event_id={snapshot['version']}&max_block_ms=0"
+        answer = await sidecar.get(f"/v1/watch/changes?{query}")
+        assert answer.json() == {"version": snapshot["version"], "reset": False, "changes": []}
+        assert sidecar.clock.now_ms() == began_ms
+
+    run(scenario())
+
+
 each_broker = pytest.mark.parametrize("silent", [1, 2, 3])
 
 
