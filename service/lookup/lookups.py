@@ -152,8 +152,9 @@ class Lookups:
         if self._producer.cache.is_bootstrap:
             wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
             await self.refresh(wait_ms, receive, caller, max_age_ms=MAX_WAIT_MS)
-        await self._freshen([], demands, min_version, since_ms, receive, caller)
-        await self._ages.freshen([None, *topics], demands.max_block_ms)
+        names = list(topics)
+        await self._freshen(names, demands, min_version, since_ms, receive, caller)
+        await self._ages.freshen([None, *names], demands.max_block_ms)
 
     def missing(self, topic: str, partition: int | None) -> KafkaError:
         """Returns the error for a topic without the requested partition, or for a topic that is gone.

@@ -169,6 +169,26 @@ def test_how_old_an_answer_is(sidecar: SimulatedSidecar) -> None:
     run(scenario())
 
 
+def test_a_broker_is_as_young_as_demanded_with_all_that_it_leads(sidecar: SimulatedSidecar) -> None:
+    async def scenario() -> None:
+        for topic in ("quiet", "busy"):
+            sidecar.controller.create_topic(topic, assignment=[[1, 2, 3]], replication_factor=3)
+        await sidecar.sleep(1_000)
+        await sidecar.get("/v1/topics/quiet")
+        for _ in range(12):
+            await sidecar.get("/v1/topics/busy")
+            await sidecar.sleep(500)
+        sidecar.controller.move_leader("quiet", 0, 3)
+        await sidecar.get("/v1/topics/busy")
+        ages = [int((await sidecar.get(f"/v1/{path}")).headers["age"]) for path in ("cluster", "brokers/1")]
+        assert ages[0] < 2 <= ages[1], ages
+        answer = await sidecar.get("/v1/brokers/1?max_age_ms=2000")
+        assert int(answer.headers["age"]) < 2
+        assert [leads["topic"] for leads in answer.json()["leads"]] == ["busy"]
+
+    run(scenario())
+
+
 # -- what it costs the brokers -------------------------------------------------------------------------------
 
 
