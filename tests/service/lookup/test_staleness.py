@@ -353,6 +353,27 @@ def test_one_broker_that_hangs_does_not_keep_new_topics_and_lists_away(
     run(scenario())
 
 
+@each_broker
+def test_one_broker_that_hangs_does_not_keep_young_answers_away(
+    sidecar: SimulatedSidecar, silent: int
+) -> None:
+    async def scenario() -> list[int]:
+        sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        await sidecar.get("/v1/topics/orders")
+        sidecar.brokers.silent = {silent}
+        waits = []
+        for pause_ms in (2_000, 500, 500, 10_000, 0):
+            await sidecar.sleep(pause_ms)
+            began_ms = sidecar.clock.now_ms()
+            answer = await sidecar.get("/v1/topics/orders/leader?partition=0&max_age_ms=0")
+            assert (answer.status_code, answer.headers["age"]) == (200, "0")
+            waits.append(sidecar.clock.now_ms() - began_ms)
+        return waits
+
+    assert max(run(scenario())) < 1_100
+
+
 @pytest.mark.parametrize("after_ms", range(1, 7))
 def test_one_broker_that_hangs_during_the_start_delays_a_produce_by_a_second(
     sidecar: SimulatedSidecar, after_ms: int
