@@ -207,10 +207,17 @@ class PendingOffsets(PendingCalls[OffsetsWait]):
         if not isinstance(late, TimeoutError):
             return late
         for key in _keys_of(wait):
+            if key.timestamp in wait.found:
+                continue  # nobody may wait for it now
             question = self._questions[key]
-            error = question.error
-            if key.timestamp in wait.found or error is None:
-                continue
+            error, asked = question.error, question.under_way
+            if error is None:
+                if asked is None:
+                    continue  # it was not sent
+                detail, since_ms = f"node {asked.destination} has not answered", now_ms - asked.created_ms
+                return late.because_of(
+                    Cause(Errors.REQUEST_TIMED_OUT, asked.destination, 0, since_ms, detail)
+                )
             if error.error is Errors.UNKNOWN_TOPIC_OR_PARTITION:
                 late.__cause__ = error  # the reason itself, not an attempt's error
                 return late

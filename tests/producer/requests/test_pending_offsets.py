@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from client_core import Errors, KafkaError, OffsetsResult, ProducerClosedError, TimeoutError
+from client_core import Cause, Errors, KafkaError, OffsetsResult, ProducerClosedError, TimeoutError
 from client_core.cluster import TopicPartition
 from client_core.errors import (
     NoBrokersError,
@@ -168,6 +168,28 @@ def test_a_time_out_has_its_cause() -> None:
     missing = late(ProducerRig(topics={"orders": 1}), Errors.UNKNOWN_TOPIC_OR_PARTITION)
     assert missing.cause is None
     assert isinstance(missing.__cause__, UnknownTopicOrPartitionError)
+
+
+def test_a_leader_that_does_not_answer_is_the_cause() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = ask(rig)
+    rig.turn()
+    rig.turn_after(1_000)
+    error = reported(waiting).error
+    assert error is not None
+    assert error.cause == Cause(Errors.REQUEST_TIMED_OUT, 0, 0, 1_000, "node 0 has not answered")
+
+
+def test_one_offset_of_two_ends_the_call_at_its_deadline() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = ask(rig)
+    rig.turn()
+    answer(rig, 3)
+    rig.turn_after(1_000)
+    error = reported(waiting).error
+    assert isinstance(error, TimeoutError)
+    assert error.cause is not None
+    assert error.cause.error is Errors.REQUEST_TIMED_OUT
 
 
 def test_a_partition_without_a_leader_waits_for_one_and_says_so() -> None:
