@@ -56,6 +56,14 @@ class Demands:
     max_block_ms: int | None = None
     max_age_ms: int | None = None
     min_version: str | None = None
+    #: Whether a look-up with max_block_ms waits for an unknown topic until it appears. Otherwise it ends as
+    #: without max_block_ms, but no later.
+    until_known: bool = True
+
+    @property
+    def may_settle(self) -> bool:
+        """Whether a topic that the brokers report missing ends the wait."""
+        return self.max_block_ms is None or not self.until_known
 
 
 NO_DEMANDS: Final = Demands()
@@ -144,8 +152,9 @@ class Lookups:
         if self._producer.cache.is_bootstrap:
             wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
             await self.refresh(wait_ms, receive, caller, max_age_ms=MAX_WAIT_MS)
-        await self._freshen([], demands, min_version, since_ms, receive, caller)
-        await self._ages.freshen([None, *topics], demands.max_block_ms)
+        names = list(topics)
+        await self._freshen(names, demands, min_version, since_ms, receive, caller)
+        await self._ages.freshen([None, *names], demands.max_block_ms)
 
     def missing(self, topic: str, partition: int | None) -> KafkaError:
         """Returns the error for a topic without the requested partition, or for a topic that is gone.
@@ -217,7 +226,7 @@ class Lookups:
             if name in known:
                 continue
             fault = fault_of_topic_name(name)
-            remembered = None if demands.max_block_ms is not None else self._unknown.remembered(name, now_ms)
+            remembered = self._unknown.remembered(name, now_ms) if demands.may_settle else None
             if fault is not None:
                 problems[name] = problem_of(InvalidTopicError(fault))
             elif remembered is not None:
@@ -253,12 +262,14 @@ class Lookups:
         self, names: list[str], demands: Demands, now_ms: int, receive: Receive
     ) -> MetadataResult:
         wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
+        if demands.may_settle:
+            wait_ms = min(wait_ms, self._lookup_wait_ms)
         result: Result = await wait_for_result(
             lambda done: self._producer.request_topics(
                 names,
                 deadline_ms=now_ms + wait_ms,
                 create=False,
-                settle=demands.max_block_ms is None,
+                settle=demands.may_settle,
                 done=done,
             ),
             receive,

@@ -40,8 +40,8 @@ _REQUEST_MS: Final = 30_000
 #: Topics whose configs are kept; about 4 kB each.
 _MAX_TOPICS: Final = 1_000
 
-#: Requests at the same time. Further callers get what is kept.
-_MAX_REQUESTS: Final = 100
+#: Topics that are asked for at the same time. Callers of others get what is kept.
+_MAX_REQUESTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ keeps both equal. Event loop only.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -17,7 +18,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from service.admission.caller import caller_of
-from service.lookup.lookups import NO_DEMANDS, Lookups
+from service.lookup.lookups import NO_DEMANDS, Demands, Lookups
 from service.native.schemas import Broker
 from service.sidecar.status_report import StatusReport
 from service.watch.event_stream import MEDIA_TYPE, EventStream
@@ -283,13 +284,18 @@ class WatchRoute:
             raise refused(422, "has the same meaning as last_event_id; choose one", place="query.min_version")
         caller = caller_of(request.scope)
         wait_ms = self._times.default_wait_ms if max_block_ms is None else max_block_ms
+        is_snapshot = number is None and wanted.last_id is None
+        demands = NO_DEMANDS if is_snapshot else Demands(wait_ms, until_known=False)
+        loop = asyncio.get_running_loop()
+        since_s = loop.time()
         with self._feed.subscribe(caller, wanted.names) as subscription:
-            found = await self._lookups.know(wanted.names or (), NO_DEMANDS, request.receive, caller)
+            found = await self._lookups.know(wanted.names or (), demands, request.receive, caller)
             poll = LongPoll(self._feed, subscription, found)
+            left_ms = wait_ms - round((loop.time() - since_s) * 1000)
             if number is not None:
-                waiting = poll.reaching(number, wait_ms)
+                waiting = poll.reaching(number, left_ms)
             elif wanted.last_id is not None:
-                waiting = poll.since(wanted.last_id, wait_ms)
+                waiting = poll.since(wanted.last_id, left_ms)
             else:
                 waiting = poll.snapshot()
             chunks = await unless_gone(waiting, request.receive)

@@ -59,6 +59,7 @@ class WatchedTopics:
         self._producer = producer
         self._lookups = lookups
         self._look_up_ms = look_up_ms
+        #: In the order in which they will be looked up.
         self._watchers: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -105,7 +106,10 @@ class WatchedTopics:
 
     async def _ask(self, missing: list[str]) -> None:
         try:
-            await self._lookups.know(missing, NO_DEMANDS, _never_disconnects)
+            problems = await self._lookups.know(missing, NO_DEMANDS, _never_disconnects)
+            for name in missing:
+                if name in self._watchers and (name not in problems or problems[name].status != 429):
+                    self._watchers[name] = self._watchers.pop(name)
         except ProblemError as e:
             _log.debug("topics that are watched could not be looked up: %s", e.problem.detail)
         finally:

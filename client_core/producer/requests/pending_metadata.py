@@ -111,17 +111,21 @@ class PendingLookups(PendingCalls[PendingLookup]):
             # this one.
             lookup.after_request, _ = self._metadata.full_requests
         cache = self._metadata.answered_cache
-        if self._is_new_enough(lookup, cache):
+        if self._is_new_enough(lookup, cache, _refreshed_ms(cache)):
             self._finish(lookup, MetadataResult(cache))
             return
         self._updates[lookup] = None
         self._metadata.request_update(True, "manual")
 
-    def _is_new_enough(self, lookup: PendingLookup, cache: MetadataCache) -> bool:
+    @property
+    def updates_since_ms(self) -> int | None:
+        """Since when a look-up waits for a version or an age; None if none does."""
+        return next((lookup.since_ms for lookup in self._updates if lookup.after_request is None), None)
+
+    def _is_new_enough(self, lookup: PendingLookup, cache: MetadataCache, refreshed_ms: int | None) -> bool:
         if lookup.after_request is not None:
             _, answered = self._metadata.full_requests
             return answered > lookup.after_request
-        refreshed_ms = cache.last_successful_refresh_ms
         return (
             refreshed_ms is not None
             and (lookup.min_version is None or cache.update_version >= lookup.min_version)
@@ -141,9 +145,14 @@ class PendingLookups(PendingCalls[PendingLookup]):
                 self._topic_settled(topic, tuple(lookups), judged.error, now_ms)
             else:
                 self._look_at_missing(topic, lookups, now_ms)
+        if self._updates:
+            self._look_at_updates(now_ms)
+
+    def _look_at_updates(self, now_ms: int) -> None:
         answered = self._metadata.answered_cache
+        refreshed_ms = _refreshed_ms(answered)
         for lookup in tuple(self._updates):
-            if self._is_new_enough(lookup, answered):
+            if self._is_new_enough(lookup, answered, refreshed_ms):
                 self._finish(lookup, MetadataResult(answered, waited_ms=now_ms - lookup.since_ms))
         if self._updates:
             self._metadata.request_update(False, "manual")
@@ -270,3 +279,9 @@ class PendingLookups(PendingCalls[PendingLookup]):
         self._listings.pop(lookup, None)
         for topic in tuple(lookup.missing):
             self._stop_waiting_for(topic, lookup)
+
+
+def _refreshed_ms(cache: MetadataCache) -> int | None:
+    """Returns since when all of it was in a response: to a full request, or to some for its topics."""
+    times = cache.last_successful_refresh_ms, None if cache.oldest is None else cache.oldest.now_ms
+    return max((time for time in times if time is not None), default=None)

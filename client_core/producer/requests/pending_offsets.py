@@ -9,6 +9,8 @@ gets the next request, so that an offset is never older than its caller.
                                 after a growing pause: of the new leader, once that is known
     another error               final for the partition
     no leader, a lost request   as a retriable error
+    the leader moves meanwhile  the new leader is asked at once, and the old one's answer is ignored: a
+                                broker that hangs would keep the callers waiting for request.timeout.ms
 
 I/O thread only. Source: KafkaAdminClient.listOffsets, PartitionLeaderStrategy, Kafka 4.3.
 """
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from client_core.backoff import ExponentialBackoff
-    from client_core.client.kafka_client import ClientResponse, KafkaClient
+    from client_core.client.kafka_client import ClientRequest, ClientResponse, KafkaClient
     from client_core.cluster import Node, TopicPartition
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.results.ticket import Completions
@@ -69,7 +71,8 @@ class _Question:
     """One offset of one partition, those that wait for it, and its failures in a row."""
 
     waits: dict[OffsetsWait, None] = field(default_factory=dict)
-    is_under_way: bool = False
+    #: The last request with this question, while it is unanswered.
+    under_way: ClientRequest | None = None
     not_before_ms: int = 0
     attempts: int = 0
     error: KafkaError | None = None
@@ -99,13 +102,13 @@ class PendingOffsets(PendingCalls[OffsetsWait]):
         delays: list[int] = []
         by_request: dict[tuple[Node, int], list[_Key]] = {}
         for key, question in list(self._questions.items()):
-            if question.is_under_way:
+            node = self._metadata.cache.leader_for(key.topic_partition)
+            asked = question.under_way
+            if asked is not None and (node is None or node.id == asked.destination):
                 continue
             if now_ms < question.not_before_ms:
                 delays.append(question.not_before_ms - now_ms)
-                continue
-            node = self._metadata.cache.leader_for(key.topic_partition)
-            if node is None:
+            elif node is None:
                 self._failed(key, LeaderNotAvailableError(), None, now_ms)
                 delays.append(question.not_before_ms - now_ms)
             else:
@@ -136,7 +139,7 @@ class PendingOffsets(PendingCalls[OffsetsWait]):
             node.id, builder, now_ms, expect_response=True, on_complete=partial(self._answered, waits)
         )
         for key in keys:
-            self._questions[key].is_under_way = True
+            self._questions[key].under_way = request
         client.send(request, now_ms)
         return True
 
@@ -145,8 +148,9 @@ class PendingOffsets(PendingCalls[OffsetsWait]):
         body = response.body if isinstance(response.body, ListedOffsets) else None
         for key, waits in asked.items():
             question = self._questions.get(key)
-            if question is not None:
-                question.is_under_way = False
+            if question is None or question.under_way is not response.request:
+                continue  # nobody waits, or the new leader is asked
+            question.under_way = None
             found = None if body is None else body.by_partition.get(key.topic_partition)
             if isinstance(found, int):
                 self._found(key, waits, found, response.received_ms)
@@ -203,10 +207,17 @@ class PendingOffsets(PendingCalls[OffsetsWait]):
         if not isinstance(late, TimeoutError):
             return late
         for key in _keys_of(wait):
+            if key.timestamp in wait.found:
+                continue  # nobody may wait for it now
             question = self._questions[key]
-            error = question.error
-            if key.timestamp in wait.found or error is None:
-                continue
+            error, asked = question.error, question.under_way
+            if error is None:
+                if asked is None:
+                    continue  # it was not sent
+                detail, since_ms = f"node {asked.destination} has not answered", now_ms - asked.created_ms
+                return late.because_of(
+                    Cause(Errors.REQUEST_TIMED_OUT, asked.destination, 0, since_ms, detail)
+                )
             if error.error is Errors.UNKNOWN_TOPIC_OR_PARTITION:
                 late.__cause__ = error  # the reason itself, not an attempt's error
                 return late

@@ -5,8 +5,9 @@ request.timeout.ms, and no other topic is asked for meanwhile. Each refresh here
 goes to a node that answers, if there is one. There are two kinds:
 
 - of known topics, for readers who want a bound on age: how often is the caller's decision;
-- of new topics, or of the brokers before the first answer, if the schedule has had none for ASK_ANOTHER_MS,
-  and a node is silent. A topic that may be created is left to the schedule.
+- of new topics, of all known ones for look-ups that demand a version or an age, or of the brokers before the
+  first answer, if the schedule has had none for ASK_ANOTHER_MS, and a node is silent. A topic that may be
+  created is left to the schedule.
 
 A refresh ends when its response is applied. If only one broker reports a topic missing, it ends when another
 one has answered too (`producer_metadata.py`). It ends at its deadline at the latest; a response that comes
@@ -27,7 +28,7 @@ from client_core.producer.requests.pending_calls import PendingCall, PendingCall
 from client_core.producer.results.results import MetadataResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from client_core.client.kafka_client import ClientResponse, KafkaClient
     from client_core.errors import KafkaError
@@ -58,9 +59,17 @@ class TopicRefresh(PendingCall):
 class TopicRefreshes(PendingCalls[TopicRefresh]):
     """The refreshes that have not ended."""
 
-    def __init__(self, metadata: ProducerMetadata, completions: Completions, events: EventSink) -> None:
+    def __init__(
+        self,
+        metadata: ProducerMetadata,
+        completions: Completions,
+        events: EventSink,
+        updates_since_ms: Callable[[], int | None],
+    ) -> None:
+        """`updates_since_ms()`: since when a look-up waits for a version or an age; None if none does."""
         super().__init__(metadata, completions)
         self._events = events
+        self._updates_since_ms = updates_since_ms
         self._without_brokers_since_ms: int | None = None
         #: The last refresh of what was unanswered, and the pause after it.
         self._elsewhere: TopicRefresh | None = None
@@ -91,16 +100,25 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
             return SILENT_MS  # all refuse connections, or answer with errors
         # If the last one is not answered either, brokers may be overloaded.
         self._pause_ms = ASK_ANOTHER_MS if last is None or last.is_answered else 2 * self._pause_ms
-        topics = self._metadata.unanswered_topics[:_MOST_TOPICS]
-        reason = "topic_missing" if self._without_brokers_since_ms is None else "initial"
-        self._elsewhere = TopicRefresh(lambda _: None, now_ms, now_ms + ASK_ANOTHER_MS, topics, reason)
+        self._elsewhere = self._of_unanswered(now_ms)
         self.take(self._elsewhere)
         return self._pause_ms
+
+    def _of_unanswered(self, now_ms: int) -> TopicRefresh:
+        topics = self._metadata.unanswered_topics[:_MOST_TOPICS]
+        if self._without_brokers_since_ms is not None:
+            reason = "initial"
+        else:
+            reason = "topic_missing" if topics else "manual"
+        if self._updates_since_ms() is not None:
+            topics = (*topics, *self._metadata.cache.topics)
+        return TopicRefresh(lambda _: None, now_ms, now_ms + ASK_ANOTHER_MS, topics, reason)
 
     def _unanswered_since_ms(self, now_ms: int) -> int | None:
         if not self._metadata.cache.cluster.is_bootstrap_configured:
             self._without_brokers_since_ms = None
-            return self._metadata.unanswered_since_ms
+            times = self._metadata.unanswered_since_ms, self._updates_since_ms()
+            return min((time for time in times if time is not None), default=None)
         if self._without_brokers_since_ms is None:
             self._without_brokers_since_ms = now_ms
         return self._without_brokers_since_ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from client_core import Errors, KafkaError, OffsetsResult, ProducerClosedError, TimeoutError
+from client_core import Cause, Errors, KafkaError, OffsetsResult, ProducerClosedError, TimeoutError
 from client_core.cluster import TopicPartition
 from client_core.errors import (
     NoBrokersError,
@@ -22,6 +22,7 @@ from client_core.metadata.partition_offsets import (
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import KAFKA_2_1, FakeCluster
 from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, look_up, submit
+from tests.support.metadata_responses import metadata_response, partition, topic, topic_id_of
 from tests.support.producer_rig import ProducerRig, Waiting
 
 
@@ -99,6 +100,37 @@ def test_a_moved_leader_is_found_and_asked() -> None:
     assert reported(waiting).end_offset == 4
 
 
+def test_the_new_leader_is_asked_while_the_old_one_does_not_answer() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    early = ask(rig, wait_ms=30_000)
+    rig.turn()
+    unanswered = list(rig.client.requests)
+    led_by(rig, 1)
+    rig.turn()
+    late = ask(rig)
+    rig.turn()
+    assert [request.destination for request in rig.client.requests] == [0, 0, 1, 1]
+    for request in unanswered:
+        body = ListedOffsets({TopicPartition("orders", 0): 1})
+        rig.client.respond_to_request(request, body)
+    rig.turn()
+    assert not early.reported, "the old leader's offset may be older than the call"
+    answer(rig, 0)
+    answer(rig, 4)
+    assert (reported(early).beginning_offset, reported(early).end_offset) == (0, 4)
+    rig.turn()
+    answer(rig, 0)
+    answer(rig, 5)
+    assert reported(late).end_offset == 5
+
+
+def led_by(rig: ProducerRig, leader: int) -> None:
+    """Moves the leader of orders-0 there."""
+    moved = [partition(0, leader=leader, epoch=1)]
+    topics = [topic("orders", moved, topic_id=topic_id_of("orders"))]
+    rig.client.update_metadata(metadata_response(nodes=2, topics=topics), 13)
+
+
 def test_a_refusal_is_final_for_its_partition() -> None:
     rig = ProducerRig(topics={"orders": 2})
     refused, known = ask(rig, 0), ask(rig, 1)
@@ -136,6 +168,28 @@ def test_a_time_out_has_its_cause() -> None:
     missing = late(ProducerRig(topics={"orders": 1}), Errors.UNKNOWN_TOPIC_OR_PARTITION)
     assert missing.cause is None
     assert isinstance(missing.__cause__, UnknownTopicOrPartitionError)
+
+
+def test_a_leader_that_does_not_answer_is_the_cause() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = ask(rig)
+    rig.turn()
+    rig.turn_after(1_000)
+    error = reported(waiting).error
+    assert error is not None
+    assert error.cause == Cause(Errors.REQUEST_TIMED_OUT, 0, 0, 1_000, "node 0 has not answered")
+
+
+def test_one_offset_of_two_ends_the_call_at_its_deadline() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    waiting = ask(rig)
+    rig.turn()
+    answer(rig, 3)
+    rig.turn_after(1_000)
+    error = reported(waiting).error
+    assert isinstance(error, TimeoutError)
+    assert error.cause is not None
+    assert error.cause.error is Errors.REQUEST_TIMED_OUT
 
 
 def test_a_partition_without_a_leader_waits_for_one_and_says_so() -> None:

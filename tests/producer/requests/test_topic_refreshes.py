@@ -257,6 +257,43 @@ def test_the_brokers_are_asked_for_elsewhere_before_the_first_answer() -> None:
     assert not rig.producer.cache.is_bootstrap
 
 
+def test_all_topics_are_asked_for_elsewhere_for_a_demand_that_the_schedule_does_not_meet() -> None:
+    rig = ProducerRig(topics={"orders": 1, "audit": 1})
+    rig.client.answers_metadata, rig.client.is_a_node_silent = False, True
+    rig.clock.advance(60_000)
+    young, new = Waiting(), Waiting()
+    deadline_ms = rig.clock.now_ms() + 60_000
+    version = rig.producer.cache.update_version + 1
+    rig.producer.request_update(max_age_ms=0, deadline_ms=deadline_ms, done=young)
+    rig.producer.request_update(min_version=version, deadline_ms=deadline_ms, done=new)
+    for after_ms, count in ((0, 0), (999, 0), (1, 1)):
+        rig.turn_after(after_ms)
+        assert len(asked(rig)) == count
+    assert set(asked(rig)[0].topics or ()) == {"orders", "audit"}
+    answer(rig, {"orders": 1, "audit": 1})
+    for waiting in (young, new):
+        assert waiting.looked_up.cache.refreshed_ms("audit") == rig.clock.now_ms()
+        assert waiting.looked_up.cache.update_version == version
+    refreshed = [e for e in rig.events.events if isinstance(e, MetadataRefreshed)]
+    assert refreshed[-1].reason == "manual"
+    rig.turn_after(5_000, times=2)
+    assert asked(rig) == []
+
+
+def test_an_age_is_met_only_with_an_answer_about_each_topic() -> None:
+    rig = ProducerRig(topics={"orders": 1, "audit": 1})
+    rig.client.answers_metadata, rig.client.is_a_node_silent = False, True
+    rig.clock.advance(60_000)
+    young = Waiting()
+    rig.producer.request_update(max_age_ms=500, deadline_ms=rig.clock.now_ms() + 60_000, done=young)
+    refresh(rig, "orders")
+    answer(rig, {"orders": 1})
+    assert young.reported == []
+    refresh(rig, "audit")
+    answer(rig, {"audit": 1})
+    assert young.looked_up.error is None
+
+
 # -- the end -------------------------------------------------------------------------------------------------
 
 

@@ -396,15 +396,15 @@ async def test_kept_lists_are_bounded_and_used_ones_stay_longest() -> None:
     assert rig.requests == 1_002
 
 
-async def test_no_more_than_a_hundred_topics_are_asked_for_at_once() -> None:
+async def test_no_more_than_a_thousand_topics_are_asked_for_at_once() -> None:
     rig = Rig()
-    rig.producer.set_topics({f"t{n}": 1 for n in range(101)})
-    asked = [rig.ask(f"t{n}") for n in range(100)]
-    await until(lambda: rig.requests == 100)
-    assert await rig.of("t100") == {}
+    rig.producer.set_topics({f"t{n}": 1 for n in range(1_001)})
+    asked = [rig.ask(f"t{n}") for n in range(1_000)]
+    await until(lambda: rig.requests == 1_000)
+    assert await rig.of("t1000") == {}
     for ticket in list(rig.producer.waiting):
         rig.producer.finish(ticket, answered_configs(NEW))
-    assert await asyncio.gather(*asked) == [NEW] * 100
+    assert await asyncio.gather(*asked) == [NEW] * 1_000
 
 
 async def test_answers_are_read_only() -> None:

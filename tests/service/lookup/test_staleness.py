@@ -169,6 +169,26 @@ def test_how_old_an_answer_is(sidecar: SimulatedSidecar) -> None:
     run(scenario())
 
 
+def test_a_broker_is_as_young_as_demanded_with_all_that_it_leads(sidecar: SimulatedSidecar) -> None:
+    async def scenario() -> None:
+        for topic in ("quiet", "busy"):
+            sidecar.controller.create_topic(topic, assignment=[[1, 2, 3]], replication_factor=3)
+        await sidecar.sleep(1_000)
+        await sidecar.get("/v1/topics/quiet")
+        for _ in range(12):
+            await sidecar.get("/v1/topics/busy")
+            await sidecar.sleep(500)
+        sidecar.controller.move_leader("quiet", 0, 3)
+        await sidecar.get("/v1/topics/busy")
+        ages = [int((await sidecar.get(f"/v1/{path}")).headers["age"]) for path in ("cluster", "brokers/1")]
+        assert ages[0] < 2 <= ages[1], ages
+        answer = await sidecar.get("/v1/brokers/1?max_age_ms=2000")
+        assert int(answer.headers["age"]) < 2
+        assert [leads["topic"] for leads in answer.json()["leads"]] == ["busy"]
+
+    run(scenario())
+
+
 # -- what it costs the brokers -------------------------------------------------------------------------------
 
 
@@ -269,6 +289,24 @@ def test_while_all_brokers_are_silent_one_look_up_waits_and_the_others_are_serve
     run(scenario())
 
 
+def test_a_long_poll_does_not_wait_longer_than_it_asks_for_while_all_brokers_are_silent(
+    sidecar: SimulatedSidecar,
+) -> None:
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        snapshot = (await sidecar.get("/v1/watch/snapshot?topics=orders,nope")).json()
+        sidecar.brokers.silent = {1, 2, 3}
+        await sidecar.sleep(6_000)
+        began_ms = sidecar.clock.now_ms()
+        query = f"topics=orders,nope&last_event_id={snapshot['version']}&max_block_ms=0"
+        answer = await sidecar.get(f"/v1/watch/changes?{query}")
+        assert answer.json() == {"version": snapshot["version"], "reset": False, "changes": []}
+        assert sidecar.clock.now_ms() == began_ms
+
+    run(scenario())
+
+
 each_broker = pytest.mark.parametrize("silent", [1, 2, 3])
 
 
@@ -313,6 +351,27 @@ def test_one_broker_that_hangs_does_not_keep_new_topics_and_lists_away(
         assert await waited_ms("/v1/topics", 200) < 2_200
 
     run(scenario())
+
+
+@each_broker
+def test_one_broker_that_hangs_does_not_keep_young_answers_away(
+    sidecar: SimulatedSidecar, silent: int
+) -> None:
+    async def scenario() -> list[int]:
+        sidecar.controller.create_topic("orders", partitions=3, replication_factor=3)
+        await sidecar.sleep(1_000)
+        await sidecar.get("/v1/topics/orders")
+        sidecar.brokers.silent = {silent}
+        waits = []
+        for pause_ms in (2_000, 500, 500, 10_000, 0):
+            await sidecar.sleep(pause_ms)
+            began_ms = sidecar.clock.now_ms()
+            answer = await sidecar.get("/v1/topics/orders/leader?partition=0&max_age_ms=0")
+            assert (answer.status_code, answer.headers["age"]) == (200, "0")
+            waits.append(sidecar.clock.now_ms() - began_ms)
+        return waits
+
+    assert max(run(scenario())) < 1_100
 
 
 @pytest.mark.parametrize("after_ms", range(1, 7))

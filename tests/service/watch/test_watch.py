@@ -242,6 +242,26 @@ def test_a_watched_topic_that_is_gone_is_looked_up_at_an_interval_for_all_its_wa
     assert asked == [["orders"], ["orders"], [], ["orders"]], "first for the second watcher itself"
 
 
+def test_missing_topics_beyond_the_limit_of_unknown_names_are_looked_up_in_turn() -> None:
+    web = of_orders(watch_look_up_ms=1_000, unknown_topics_per_second=2)
+    names = {f"none-{n}" for n in range(6)}
+
+    async def scenario() -> list[list[str]]:
+        asked = []
+        async with watching(web.app, f"/v1/watch?topics={','.join(names)}"):
+            for pause_s in (0.1, *[1.1] * 5):
+                await asyncio.sleep(pause_s)
+                (ticket,) = web.producer.waiting
+                asked.append(ticket.asked["names"])
+                web.producer.say_unknown(ticket)
+                web.producer.clock.advance(2_000)  # beyond what is remembered as missing
+        return asked
+
+    (_, *asked), _ = timed(scenario())
+    assert [len(of_turn) for of_turn in asked] == [2] * 5
+    assert {name for of_turn in asked[:3] for name in of_turn} == names
+
+
 async def test_topics_that_are_watched_by_name_are_kept_in_use(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch?topics=orders") as watch:
         await watch.next("snapshot")
