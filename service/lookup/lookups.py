@@ -45,7 +45,7 @@ from service.wire.errors import (
     refused,
 )
 from service.wire.freshness import awaited_number
-from service.wire.reasons import UNKNOWN_BROKER
+from service.wire.reasons import MANY_UNKNOWN, UNKNOWN_BROKER
 from service.wire.waiting import MAX_WAIT_MS, wait_for_result
 
 
@@ -238,24 +238,40 @@ class Lookups:
     async def _ask(
         self, names: list[str], demands: Demands, receive: Receive, caller: Caller
     ) -> dict[str, Problem]:
-        """Asks the brokers for topics and waits; returns the remaining problems."""
-        now_ms = self._clock.now_ms()
+        """Asks the brokers for topics and waits; returns the remaining problems.
+
+        As long as some are found, names beyond the limit of unknown ones are asked for in the next round.
+        """
+        since_ms = self._clock.now_ms()
+        problems: dict[str, Problem] = {}
+        with self._admission.acquire(0, caller):
+            while names:
+                left = await self._ask_once(names, demands, since_ms, receive, caller)
+                has_found = len(left) < len(names)
+                names = [name for name in left if has_found and left[name].reason is MANY_UNKNOWN]
+                again = set(names)
+                problems |= {name: problem for name, problem in left.items() if name not in again}
+        return problems
+
+    async def _ask_once(
+        self, names: list[str], demands: Demands, since_ms: int, receive: Receive, caller: Caller
+    ) -> Mapping[str, Problem]:
         problems: dict[str, Problem] = {}
         begun: list[str] = []
         try:
-            with self._admission.acquire(0, caller):
-                for name in names:
-                    try:
-                        self._unknown.begin(name, now_ms, caller)
-                        begun.append(name)
-                    except ProblemError as e:
-                        problems[name] = e.problem
-                if begun:
-                    result = await self._answer(begun, demands, now_ms, receive)
-                    problems.update(self._left_over(begun, result))
+            for name in names:
+                try:
+                    self._unknown.begin(name, self._clock.now_ms(), caller)
+                    begun.append(name)
+                except ProblemError as e:
+                    problems[name] = e.problem
+            if begun:
+                result = await self._answer(begun, demands, since_ms, receive)
+                problems.update(self._left_over(begun, result))
         finally:
+            known = self._producer.cache.topics
             for name in begun:
-                self._unknown.end(name)
+                self._unknown.end(name, exists=name in known)
         return problems
 
     async def _answer(

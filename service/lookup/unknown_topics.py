@@ -2,12 +2,14 @@
 
 Each unknown name costs the brokers at least one Metadata request. A caller that invents names must not load
 the cluster, nor use up the limit of others. So callers with tokens share each second's names by the rule of
-admission control. A name is remembered for memory_ms. It has no effect once the topic appears, because
-look-ups read the snapshot first. Event loop only; takes now_ms.
+admission control. A topic that turns out to exist does not count: a caller may look up hundreds at once after
+a start. A name is remembered for memory_ms. It has no effect once the topic appears, because look-ups read
+the snapshot first. Event loop only; takes now_ms.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from client_core import KafkaError
@@ -20,6 +22,15 @@ from service.wire.reasons import MANY_UNKNOWN
 MOST_NAMES: Final = 10_000
 
 
+@dataclass(slots=True)
+class _Question:
+    """A question to the brokers: how many callers wait for its answer, and for whom it counts."""
+
+    second: int
+    caller: str
+    waiting: int = 0
+
+
 class UnknownTopics:
     """The remembered names, and the limit of new ones."""
 
@@ -28,7 +39,7 @@ class UnknownTopics:
         self._names_per_second = names_per_second
         #: By expiry time, the earliest first.
         self._until: dict[str, tuple[int, KafkaError]] = {}
-        self._being_asked: dict[str, int] = {}
+        self._being_asked: dict[str, _Question] = {}
         self._second = 0
         self._asked = 0
         self._asked_by: dict[str, int] = {}
@@ -57,18 +68,22 @@ class UnknownTopics:
 
     def begin(self, topic: str, now_ms: int, caller: Caller = ANYONE) -> None:
         """Counts a question to the brokers. Raises ProblemError (429) for too many new names this second."""
-        waiting = self._being_asked.get(topic, 0)
-        if not waiting:
+        question = self._being_asked.get(topic)
+        if question is None:
             self._count(topic, now_ms, caller)
-        self._being_asked[topic] = waiting + 1
+            question = self._being_asked[topic] = _Question(self._second, caller.name)
+        question.waiting += 1
 
-    def end(self, topic: str) -> None:
-        """Ends one `begin`: its caller does not wait any more."""
-        left = self._being_asked[topic] - 1
-        if left:
-            self._being_asked[topic] = left
-        else:
-            del self._being_asked[topic]
+    def end(self, topic: str, *, exists: bool) -> None:
+        """Ends one `begin`: its caller does not wait any more. A topic that exists was no unknown one."""
+        question = self._being_asked[topic]
+        question.waiting -= 1
+        if question.waiting:
+            return
+        del self._being_asked[topic]
+        if exists and question.second == self._second:
+            self._asked -= 1
+            self._asked_by[question.caller] -= 1
 
     def _count(self, topic: str, now_ms: int, caller: Caller) -> None:
         second = now_ms // 1000

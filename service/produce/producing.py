@@ -371,8 +371,9 @@ class Producing:
         return partial(self._forget, begun) if begun else _nothing_to_forget
 
     def _forget(self, begun: Iterable[str]) -> None:
+        known = self._producer.cache.topics
         for topic in begun:
-            self._unknown.end(topic)
+            self._unknown.end(topic, exists=topic in known)
 
     def outcomes(self, records: Sequence[ProducerRecord], result: Result) -> Sequence[RecordOutcome]:
         """Returns one receipt or Problem per record, in order."""

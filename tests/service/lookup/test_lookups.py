@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from service.wire.strict_json import BodyError
 from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import NativeApp
+from tests.support.simulated_sidecar import SimulatedSidecar
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
@@ -373,6 +375,31 @@ def test_made_up_names_are_limited_per_second() -> None:
     assert refused.headers["retry-after"] == "1"
     web.producer.clock.advance(1_000)
     assert web.get("/v1/topics/c", ends=web.producer.say_unknown).status_code == 404
+
+
+def test_hundreds_of_topics_that_exist_can_be_looked_up_at_once_after_a_start() -> None:
+    """More than the limit of unknown ones, which is for names that no topic has."""
+    sidecar = SimulatedSidecar()
+
+    async def errors(topics: list[str]) -> Counter[str]:
+        wanted = [{"topic": topic, "partition": 0} for topic in topics]
+        answer = await sidecar.ask("POST", "/v1/leaders", json={"lookups": wanted})
+        return Counter(each["error"]["type"] for each in answer.json()["results"] if "error" in each)
+
+    async def scenario() -> None:
+        real = [f"t{n}" for n in range(600)]
+        for topic in real:
+            sidecar.controller.create_topic(topic, partitions=1, replication_factor=3)
+        await sidecar.sleep(1_000)
+        assert not await errors(real[:500])
+        made_up = await errors([*(f"made-up-{n}" for n in range(250)), real[500]])
+        assert made_up == {"/problems/unknown-topic": 200, "/problems/too-many-unknown-topics": 51}
+        await sidecar.sleep(1_000)
+        one_by_one = [await sidecar.get(f"/v1/topics/{topic}") for topic in real[300:]]
+        assert {answer.status_code for answer in one_by_one} == {200}
+
+    run(scenario())
+    sidecar.close()
 
 
 def test_before_the_first_answer_the_cluster_waits_and_then_is_503() -> None:

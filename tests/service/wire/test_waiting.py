@@ -77,11 +77,23 @@ def test_a_new_unknown_name_is_counted_once_while_it_is_asked_for() -> None:
     with pytest.raises(ProblemError):
         unknown.begin("b", 999)
     unknown.begin("b", 1_000)
-    unknown.end("a")
-    unknown.end("a")
+    unknown.end("a", exists=False)
+    unknown.end("a", exists=False)
     assert list(unknown._being_asked) == ["b"]
     with pytest.raises(ProblemError):
         unknown.begin("a", 1_001)
+
+
+def test_a_name_that_turns_out_to_exist_does_not_count() -> None:
+    unknown = UnknownTopics(memory_ms=1_000, names_per_second=1)
+    for name in ("a", "b"):
+        unknown.begin(name, 0)
+        unknown.end(name, exists=True)
+    unknown.begin("c", 999)
+    unknown.begin("d", 1_000)
+    unknown.end("c", exists=True)
+    with pytest.raises(ProblemError):  # what was counted in the second before makes no room in this one
+        unknown.begin("e", 1_000)
 
 
 def test_unknown_names_are_remembered_for_their_time_only() -> None:
