@@ -11,7 +11,7 @@ Any thread, unless a method says otherwise. One lock. With nothing parked `topic
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
@@ -40,7 +40,7 @@ class _GatedTopic:
     __slots__ = ("callbacks", "queued", "unblocked", "unblocked_at_count", "waiters")
 
     def __init__(self) -> None:
-        self.queued: dict[PendingRequest, int] = {}
+        self.queued: OrderedDict[PendingRequest, int] = OrderedDict()
         self.unblocked: dict[PendingRequest, int] = {}
         #: The topic's partition count when these were last unblocked.
         self.unblocked_at_count = 0
@@ -59,7 +59,7 @@ class OrderingGate:
         self._topics: dict[str, _GatedTopic] = {}
         #: The topics with parked requests.
         self.topics: Final[Mapping[str, object]] = self._topics
-        self._parked: dict[PendingRequest, int] = {}
+        self._parked: OrderedDict[PendingRequest, int] = OrderedDict()
         self._last_number = 0
         self._flushes: deque[_Waiter] = deque()
         self._closed = False
@@ -95,7 +95,7 @@ class OrderingGate:
             for request in held.unblocked:
                 request.blocks_others = True
                 held.callbacks += request.came_in_callback
-            held.queued = {**held.unblocked, **held.queued}
+            held.queued = OrderedDict({**held.unblocked, **held.queued})
             held.unblocked = {}
 
     def remove(self, request: PendingRequest) -> None:
