@@ -34,7 +34,7 @@ from client_core.producer.results.future_record_metadata import FutureRecordMeta
 from client_core.producer.results.producer_metrics import ProducerMetrics
 from client_core.producer.results.producer_record import K, V
 from client_core.producer.results.status import ClientStatus, CloseReport
-from client_core.producer.results.ticket import CallInline
+from client_core.producer.results.ticket import CallInline, CancelTicket
 from client_core.producer.sender import unclosed_producers
 from client_core.producer.sender.io_thread import wake_now
 from client_core.producer.sender.wiring import wired
@@ -446,6 +446,14 @@ class KafkaProducer(Generic[K, V]):
         """
         self._ensure_own_process()
         self._blocking_calls.flush()
+
+    def request_flush(self, done: Callable[[], None]) -> Ticket:
+        """As `flush`, without blocking: `done` is called on the I/O thread, or on one that closes the producer.
+
+        Cancelled, it leaves the records to be delivered, and lingering ones linger again.
+        """
+        self._ensure_own_process()
+        return CancelTicket(self._blocking_calls.request_flush(done).cancel)
 
     # -- producer --------------------------------------------------------------------------------------------
 
