@@ -209,7 +209,11 @@ class AsyncKafkaProducer(Generic[K, V]):
         loop = future.get_loop()
         appended: asyncio.Future[None] = loop.create_future()
 
+        has_ended = False
+
         def ended(result: Result) -> None:
+            nonlocal has_ended
+            has_ended = True
             outcome = result.outcomes[0]
             if isinstance(outcome, RecordMetadata):
                 future.succeed(outcome)
@@ -221,6 +225,10 @@ class AsyncKafkaProducer(Generic[K, V]):
             if not appended.done():
                 appended.set_result(None)
 
+        def settled(result: Result) -> None:
+            if not has_ended:  # cancelled: interceptors see what became of the record all the same
+                ended(result)
+
         try:
             ticket = self._producer.submit(
                 record.topic,
@@ -228,6 +236,7 @@ class AsyncKafkaProducer(Generic[K, V]):
                 block_deadline_ms=min(now_ms + self._producer.config.max_block_ms, FOREVER_MS),
                 deadline_ms=FOREVER_MS,
                 done=ended,
+                settled=None if future.on_end is None else settled,
                 appended=unparked,
             )
         except ApiError as error:
@@ -274,13 +283,15 @@ class AsyncKafkaProducer(Generic[K, V]):
             if not finished.done():
                 finished.set_result(result)
 
+        done, settled = preparation.notified(plain, end)
         try:
             ticket = self._producer.submit(
                 topic,
                 plain,
                 block_deadline_ms=min(now_ms + block_ms, FOREVER_MS),
                 deadline_ms=FOREVER_MS if timeout_ms is None else min(now_ms + timeout_ms, FOREVER_MS),
-                done=preparation.notified(plain, end),
+                done=done,
+                settled=settled,
             )
         except Exception as error:
             preparation.all_failed(plain, error)

@@ -26,6 +26,7 @@ from client_core.producer.requests.record_checks import (
     check_arguments,
     check_records,
     check_topics,
+    checked_topics,
     largest_sure_to_fit,
 )
 from client_core.producer.requests.refreshes import metadata_status, node_statuses
@@ -221,9 +222,7 @@ class KafkaProducer(Generic[K, V]):
     def configure_topics(self, names: Iterable[str]) -> None:
         """Keeps the metadata of these topics for good, used or not."""
         self._ensure_own_process()
-        topics = tuple(names)
-        check_topics(topics)
-        self._metadata.configure_topics(topics)
+        self._metadata.configure_topics(checked_topics(names))
         self.wakeup()
 
     def lower_metadata_max_age(self, max_age_ms: int) -> None:
@@ -312,7 +311,7 @@ class KafkaProducer(Generic[K, V]):
         """Raises what `submit` raises for invalid records of bytes; asks no broker and no serializer."""
         self._ensure_own_process()
         check_topics((topic,))
-        check_records(records, self.config.max_request_size, self.config.buffer_memory)
+        check_records(topic, records, self.config.max_request_size, self.config.buffer_memory)
 
     def submit(
         self,
@@ -342,8 +341,8 @@ class KafkaProducer(Generic[K, V]):
         was parked and is not any more; the ticket's `is_parked` says whether it is. `since_ms`: when the
         request arrived, if earlier than now; waits count from there.
 
-        Checks all records first. Raises IllegalArgumentError for a negative partition or timestamp,
-        SerializationError for values that are not bytes, RecordTooLargeError (PROD-07, PROD-12), and
+        Checks all records first. Raises IllegalArgumentError for a negative partition or timestamp and for a
+        record of another topic, SerializationError for values that are not bytes, RecordTooLargeError (PROD-07, PROD-12), and
         IllegalStateError after close.
 
         `checked`: the records have passed `check`, on any thread. `in_chunks`: the I/O thread appends them, a
@@ -358,11 +357,11 @@ class KafkaProducer(Generic[K, V]):
         plain: Sequence[ProducerRecord] = records  # type: ignore[assignment]  # no serializer: bytes
         if preparation is not None:
             plain = preparation.all_prepared(records)
-            done = preparation.notified(plain, done)
+            done, settled = preparation.notified(plain, done, settled)
         now_ms, submissions = self.clock.now_ms(), self._submissions
         try:
             if not checked:
-                check_records(plain, self.config.max_request_size, self.config.buffer_memory)
+                check_records(topic, plain, self.config.max_request_size, self.config.buffer_memory)
             request = PendingRequest(
                 topic,
                 plain,
