@@ -305,7 +305,8 @@ class AsyncKafkaProducer(Generic[K, V]):
     async def flush(self) -> None:
         """Sends all accepted records without linger, and waits until each is acknowledged or failed.
 
-        The futures of earlier sends are done when it returns. Cancelled, it leaves the records to be delivered.
+        The futures of earlier sends are done when it returns. Cancelled, it leaves the records to be
+        delivered.
         """
         finished: asyncio.Future[None] = self._ensure_loop().create_future()
 

@@ -342,8 +342,8 @@ class KafkaProducer(Generic[K, V]):
         request arrived, if earlier than now; waits count from there.
 
         Checks all records first. Raises IllegalArgumentError for a negative partition or timestamp and for a
-        record of another topic, SerializationError for values that are not bytes, RecordTooLargeError (PROD-07, PROD-12), and
-        IllegalStateError after close.
+        record of another topic, SerializationError for values that are not bytes, RecordTooLargeError
+        (PROD-07, PROD-12), and IllegalStateError after close.
 
         `checked`: the records have passed `check`, on any thread. `in_chunks`: the I/O thread appends them, a
         chunk per turn: many records or long keys would hold the caller's thread. Later requests wait.
@@ -447,9 +447,10 @@ class KafkaProducer(Generic[K, V]):
         self._blocking_calls.flush()
 
     def request_flush(self, done: Callable[[], None]) -> Ticket:
-        """As `flush`, without blocking: `done` is called on the I/O thread, or on one that closes the producer.
+        """Does what `flush` does without blocking, and calls `done` when it has ended.
 
-        Cancelled, it leaves the records to be delivered, and lingering ones linger again.
+        On the I/O thread; after that has ended, on the caller's. Cancelled, it leaves the records to be
+        delivered, and lingering ones linger again.
         """
         self._ensure_own_process()
         return CancelTicket(self._blocking_calls.request_flush(done).cancel)

@@ -264,7 +264,7 @@ def test_arguments_are_checked_by_both_ways_in(record: ProducerRecord, message: 
 def test_a_record_of_another_topic_is_refused_with_its_request() -> None:
     """Otherwise it would be written to the topic of the request."""
     rig = ProducerRig(topics={"orders": 1, "other": 1})
-    with pytest.raises(IllegalArgumentError, match="Record 1 is for topic other, but .* for topic orders"):
+    with pytest.raises(IllegalArgumentError, match=r"Record 1 .* topic other, but .* topic orders"):
         rig.submit("orders", ProducerRecord("orders", b"a"), ProducerRecord("other", b"b"))
     assert not rig.producer._accumulator.has_incomplete
 
@@ -285,7 +285,7 @@ def test_one_name_in_place_of_several_topics_is_refused() -> None:
 @pytest.mark.parametrize("headers", [{"trace": b"1"}, [("trace", b"1", 2)], ["trace"]])
 def test_a_header_that_is_no_pair_is_shown(headers: Any) -> None:
     rig = ProducerRig(topics={"orders": 1})
-    with pytest.raises(SerializationError, match="A header must be a pair of its name and value, .* not .*trace"):
+    with pytest.raises(SerializationError, match=r"must be a pair of its name and value, .* not .*trace"):
         rig.producer.send(ProducerRecord("orders", b"v", headers=headers))
 
 

@@ -172,8 +172,8 @@ class BlockingCalls:
 class PendingFlush:
     """A flush in progress, for which no thread waits: the end of each step begins the next one.
 
-    A thread per flush would be cheap for one flush. But one that is cancelled leaves its thread waiting for as
-    long as the records are under way, and callers cancel and repeat.
+    With a thread per flush, one that is cancelled would leave its thread waiting for as long as the records
+    are under way, and callers cancel and repeat.
     """
 
     def __init__(
@@ -211,13 +211,9 @@ class PendingFlush:
             self._batches.abandon()
 
     def _flush_parked(self) -> None:
-        self._gate.call_after_parked(
-            self._last_parked, lambda: self._flush_appended(self._wait_for_results)
-        )
+        self._gate.call_after_parked(self._last_parked, lambda: self._flush_appended(self._wait_for_results))
 
     def _flush_appended(self, then: Callable[[], None]) -> None:
-        if self._is_cancelled:
-            return
         self._batches = self._accumulator.begin_flush(then)
         if self._is_cancelled:  # read after the line above is stored: `cancel` does the reverse
             self._batches.abandon()

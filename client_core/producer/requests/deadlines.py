@@ -43,7 +43,7 @@ class TopicQueue:
 
     phase: Phase = Phase.METADATA
     may_create: bool = False
-    #: Not a dict: the first entry of a dict whose front was removed is found only behind all that was removed.
+    #: A dict would look for its first entry among all that were removed before it, each time.
     requests: OrderedDict[PendingRequest, None] = field(default_factory=OrderedDict)
     phase_since_ms: int = 0
     #: Whether the first continues with its next chunk in the next turn, without waiting.

@@ -102,7 +102,10 @@ class LookupRequests:
         return self._ticket(self._offsets, wait)
 
     def refresh(self, names: Iterable[str], deadline_ms: int, done: Done) -> Ticket:
-        """Refreshes known topics outside the schedule (`topic_refreshes.py`). Raises what checked_topics raises."""
+        """Refreshes known topics outside the schedule (`topic_refreshes.py`).
+
+        Raises what checked_topics raises.
+        """
         refresh = TopicRefresh(done, self._clock.now_ms(), deadline_ms, checked_topics(names))
         self._io_thread.do(lambda _: self._topic_refreshes.take(refresh))
         return self._ticket(self._topic_refreshes, refresh)

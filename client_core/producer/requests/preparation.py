@@ -137,8 +137,9 @@ class Preparation(Generic[K, V]):
     def notified(
         self, records: Sequence[ProducerRecord], done: Done, settled: Done | None = None
     ) -> tuple[Done, Done | None]:
-        """Returns the `done` and the `settled` of a request: first the interceptors for each record, once, then
-        the given one. A cancelled request has only the second.
+        """Returns the `done` and the `settled` of a request: each first notifies the interceptors, once.
+
+        Of a cancelled request only `settled` is posted.
         """
         if not self._interceptors:
             return done, settled

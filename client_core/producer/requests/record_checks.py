@@ -45,11 +45,13 @@ def check_topics(topics: Iterable[str]) -> None:
 
 
 def checked_topics(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names. Raises what `check_topics` raises, and IllegalArgumentError for one name in place of
-    several: each of its characters would be requested as a topic, and perhaps created.
+    """Returns the names. Raises what `check_topics` raises.
+
+    And IllegalArgumentError for one name in place of several: each of its characters would be requested as a
+    topic, and perhaps created.
     """
     if isinstance(names, str):
-        raise IllegalArgumentError(f"Topics must be a collection of names, such as [{names!r}], not one name.")
+        raise IllegalArgumentError(f"Topics must be a collection of names, such as [{names!r}], not a name.")
     topics = tuple(names)
     check_topics(topics)
     return topics

@@ -304,7 +304,10 @@ async def test_interceptors_see_the_outcome_of_each_record_of_a_cancelled_call_o
         await producer.send_and_wait(ProducerRecord(TOPIC, {"n": 0}))
         cluster.react_next(ApiKey.PRODUCE, hold)
         missing = asyncio.create_task(producer.send(ProducerRecord(TOPIC, {"n": 1}, partition=7)))
-        records = [ProducerRecord[str, Given](TOPIC, {"n": 2}), ProducerRecord(TOPIC, {"n": 3}, partition=7)]
+        records: list[Record] = [
+            ProducerRecord(TOPIC, {"n": 2}),
+            ProducerRecord(TOPIC, {"n": 3}, partition=7),
+        ]
         half = asyncio.create_task(producer.submit(TOPIC, records))
         await until(lambda: hold.is_held)
         for call in (missing, half):
