@@ -74,8 +74,7 @@ class KafkaProducer(Generic[K, V]):
     IllegalStateError, and `close` returns at once: create a new producer there.
     """
 
-    #: Before the end of __init__ there is nothing to close.
-    _closed = True
+    _closed = True  # before the end of __init__ there is nothing to close
 
     def __init__(
         self,
@@ -341,9 +340,9 @@ class KafkaProducer(Generic[K, V]):
         was parked and is not any more; the ticket's `is_parked` says whether it is. `since_ms`: when the
         request arrived, if earlier than now; waits count from there.
 
-        Checks all records first. Raises IllegalArgumentError for a negative partition or timestamp and for a
-        record of another topic, SerializationError for values that are not bytes, RecordTooLargeError
-        (PROD-07, PROD-12), and IllegalStateError after close.
+        Checks all records first. Raises IllegalArgumentError for a wrong partition, timestamp or topic,
+        SerializationError for values that are not bytes, RecordTooLargeError (PROD-07, PROD-12), and
+        IllegalStateError after close.
 
         `checked`: the records have passed `check`, on any thread. `in_chunks`: the I/O thread appends them, a
         chunk per turn: many records or long keys would hold the caller's thread. Later requests wait.
@@ -447,11 +446,7 @@ class KafkaProducer(Generic[K, V]):
         self._blocking_calls.flush()
 
     def request_flush(self, done: Callable[[], None]) -> Ticket:
-        """Does what `flush` does without blocking, and calls `done` when it has ended.
-
-        On the I/O thread; after that has ended, on the caller's. Cancelled, it leaves the records to be
-        delivered, and lingering ones linger again.
-        """
+        """Begins a flush, and calls `done` at its end, on the I/O thread. Cancelled, batches linger again."""
         self._ensure_own_process()
         return CancelTicket(self._blocking_calls.request_flush(done).cancel)
 
@@ -484,9 +479,7 @@ class KafkaProducer(Generic[K, V]):
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
         """Returns the producer's metrics by group and by Java's name: see producer_metrics.py. Any thread."""
         self._ensure_own_process()
-        if self._metrics is None:
-            return {}
-        return self._metrics.read(self.status(), self.loop_work().total_ms)
+        return {} if self._metrics is None else self._metrics.read(self.status(), self.loop_work().total_ms)
 
     def loop_work(self) -> LoopWork:
         """Returns the durations of the I/O thread's turns, without their sleep. Any thread."""
@@ -524,8 +517,7 @@ class KafkaProducer(Generic[K, V]):
         _log.info("Closing the Kafka producer with a timeout of %s ms", timeout_ms)
         try:
             self._close_in(timeout_ms)
-        except BaseException:
-            # KeyboardInterrupt ends the wait, as in Java, but not the close.
+        except BaseException:  # KeyboardInterrupt ends the wait, as in Java, but not the close
             self._give_up()
             unclosed_producers.report_lost(self.io_thread)
             raise
