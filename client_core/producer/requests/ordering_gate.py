@@ -65,6 +65,7 @@ class OrderingGate:
         self._topics: dict[str, _GatedTopic] = {}
         #: The topics with parked requests.
         self.topics: Final[Mapping[str, object]] = self._topics
+        #: No dict, as in TopicQueue.
         self._parked: OrderedDict[PendingRequest, int] = OrderedDict()
         self._last_number = 0
         #: By number: flushes read it before they come here, and may come in another order.
