@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
+from concurrent.futures import Future as ConcurrentFuture
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic
 
@@ -207,7 +209,11 @@ class AsyncKafkaProducer(Generic[K, V]):
         loop = future.get_loop()
         appended: asyncio.Future[None] = loop.create_future()
 
+        has_ended = False
+
         def ended(result: Result) -> None:
+            nonlocal has_ended
+            has_ended = True
             outcome = result.outcomes[0]
             if isinstance(outcome, RecordMetadata):
                 future.succeed(outcome)
@@ -219,6 +225,10 @@ class AsyncKafkaProducer(Generic[K, V]):
             if not appended.done():
                 appended.set_result(None)
 
+        def settled(result: Result) -> None:
+            if not has_ended:  # cancelled: interceptors see what became of the record all the same
+                ended(result)
+
         try:
             ticket = self._producer.submit(
                 record.topic,
@@ -226,6 +236,7 @@ class AsyncKafkaProducer(Generic[K, V]):
                 block_deadline_ms=min(now_ms + self._producer.config.max_block_ms, FOREVER_MS),
                 deadline_ms=FOREVER_MS,
                 done=ended,
+                settled=None if future.on_end is None else settled,
                 appended=unparked,
             )
         except ApiError as error:
@@ -272,13 +283,15 @@ class AsyncKafkaProducer(Generic[K, V]):
             if not finished.done():
                 finished.set_result(result)
 
+        done, settled = preparation.notified(plain, end)
         try:
             ticket = self._producer.submit(
                 topic,
                 plain,
                 block_deadline_ms=min(now_ms + block_ms, FOREVER_MS),
                 deadline_ms=FOREVER_MS if timeout_ms is None else min(now_ms + timeout_ms, FOREVER_MS),
-                done=preparation.notified(plain, end),
+                done=done,
+                settled=settled,
             )
         except Exception as error:
             preparation.all_failed(plain, error)
@@ -292,9 +305,21 @@ class AsyncKafkaProducer(Generic[K, V]):
     async def flush(self) -> None:
         """Sends all accepted records without linger, and waits until each is acknowledged or failed.
 
-        The futures of earlier sends are done when it returns.
+        The futures of earlier sends are done when it returns. Cancelled, it leaves the records to be
+        delivered.
         """
-        await self._ensure_loop().run_in_executor(None, self._producer.flush)
+        finished: asyncio.Future[None] = self._ensure_loop().create_future()
+
+        def end() -> None:
+            if not finished.done():
+                finished.set_result(None)
+
+        ticket = self._producer.request_flush(partial(self._completions.call, end))
+        try:
+            await finished
+        except asyncio.CancelledError:
+            ticket.cancel()
+            raise
 
     # -- producer --------------------------------------------------------------------------------------------
 
@@ -341,7 +366,7 @@ class AsyncKafkaProducer(Generic[K, V]):
 
         A cancelled close continues in its thread, and closes the interceptors when it is done.
         """
-        closing = asyncio.get_running_loop().run_in_executor(None, self._producer.close, timeout_ms)
+        closing = asyncio.wrap_future(_in_thread(partial(self._producer.close, timeout_ms)))
         closing.add_done_callback(self._close_interceptors)
         return await asyncio.shield(closing)
 
@@ -360,6 +385,25 @@ class AsyncKafkaProducer(Generic[K, V]):
                 else "This AsyncKafkaProducer belongs to another event loop: create one for each loop."
             )
         return loop
+
+
+def _in_thread(close: Callable[[], CloseReport]) -> ConcurrentFuture[CloseReport]:
+    """Calls `close` on a thread of its own, and returns the future of its report.
+
+    The loop's executor has few threads, which the caller may have filled with waits of any length. A daemon:
+    the process's end waits for exit.flush.timeout.ms, not for this thread.
+    """
+    report: ConcurrentFuture[CloseReport] = ConcurrentFuture()
+
+    def run() -> None:
+        report.set_running_or_notify_cancel()  # from now on nobody can cancel it
+        try:
+            report.set_result(close())
+        except BaseException as error:  # noqa: BLE001 -- the waiter's
+            report.set_exception(error)
+
+    threading.Thread(target=run, name="pilotfish-close", daemon=True).start()
+    return report
 
 
 _NOTHING: Final = ProduceResult(0, (), 0)

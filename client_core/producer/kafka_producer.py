@@ -26,6 +26,7 @@ from client_core.producer.requests.record_checks import (
     check_arguments,
     check_records,
     check_topics,
+    checked_topics,
     largest_sure_to_fit,
 )
 from client_core.producer.requests.refreshes import metadata_status, node_statuses
@@ -34,7 +35,7 @@ from client_core.producer.results.future_record_metadata import FutureRecordMeta
 from client_core.producer.results.producer_metrics import ProducerMetrics
 from client_core.producer.results.producer_record import K, V
 from client_core.producer.results.status import ClientStatus, CloseReport
-from client_core.producer.results.ticket import CallInline
+from client_core.producer.results.ticket import CallInline, CancelTicket
 from client_core.producer.sender import unclosed_producers
 from client_core.producer.sender.io_thread import wake_now
 from client_core.producer.sender.wiring import wired
@@ -73,8 +74,7 @@ class KafkaProducer(Generic[K, V]):
     IllegalStateError, and `close` returns at once: create a new producer there.
     """
 
-    #: Before the end of __init__ there is nothing to close.
-    _closed = True
+    _closed = True  # before the end of __init__ there is nothing to close
 
     def __init__(
         self,
@@ -221,9 +221,7 @@ class KafkaProducer(Generic[K, V]):
     def configure_topics(self, names: Iterable[str]) -> None:
         """Keeps the metadata of these topics for good, used or not."""
         self._ensure_own_process()
-        topics = tuple(names)
-        check_topics(topics)
-        self._metadata.configure_topics(topics)
+        self._metadata.configure_topics(checked_topics(names))
         self.wakeup()
 
     def lower_metadata_max_age(self, max_age_ms: int) -> None:
@@ -312,7 +310,7 @@ class KafkaProducer(Generic[K, V]):
         """Raises what `submit` raises for invalid records of bytes; asks no broker and no serializer."""
         self._ensure_own_process()
         check_topics((topic,))
-        check_records(records, self.config.max_request_size, self.config.buffer_memory)
+        check_records(topic, records, self.config.max_request_size, self.config.buffer_memory)
 
     def submit(
         self,
@@ -342,7 +340,7 @@ class KafkaProducer(Generic[K, V]):
         was parked and is not any more; the ticket's `is_parked` says whether it is. `since_ms`: when the
         request arrived, if earlier than now; waits count from there.
 
-        Checks all records first. Raises IllegalArgumentError for a negative partition or timestamp,
+        Checks all records first. Raises IllegalArgumentError for a wrong partition, timestamp or topic,
         SerializationError for values that are not bytes, RecordTooLargeError (PROD-07, PROD-12), and
         IllegalStateError after close.
 
@@ -358,11 +356,11 @@ class KafkaProducer(Generic[K, V]):
         plain: Sequence[ProducerRecord] = records  # type: ignore[assignment]  # no serializer: bytes
         if preparation is not None:
             plain = preparation.all_prepared(records)
-            done = preparation.notified(plain, done)
+            done, settled = preparation.notified(plain, done, settled)
         now_ms, submissions = self.clock.now_ms(), self._submissions
         try:
             if not checked:
-                check_records(plain, self.config.max_request_size, self.config.buffer_memory)
+                check_records(topic, plain, self.config.max_request_size, self.config.buffer_memory)
             request = PendingRequest(
                 topic,
                 plain,
@@ -447,6 +445,11 @@ class KafkaProducer(Generic[K, V]):
         self._ensure_own_process()
         self._blocking_calls.flush()
 
+    def request_flush(self, done: Callable[[], None]) -> Ticket:
+        """Begins a flush, and calls `done` at its end, on the I/O thread. Cancelled, batches linger again."""
+        self._ensure_own_process()
+        return CancelTicket(self._blocking_calls.request_flush(done).cancel)
+
     # -- producer --------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
@@ -476,9 +479,7 @@ class KafkaProducer(Generic[K, V]):
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
         """Returns the producer's metrics by group and by Java's name: see producer_metrics.py. Any thread."""
         self._ensure_own_process()
-        if self._metrics is None:
-            return {}
-        return self._metrics.read(self.status(), self.loop_work().total_ms)
+        return {} if self._metrics is None else self._metrics.read(self.status(), self.loop_work().total_ms)
 
     def loop_work(self) -> LoopWork:
         """Returns the durations of the I/O thread's turns, without their sleep. Any thread."""
@@ -516,8 +517,7 @@ class KafkaProducer(Generic[K, V]):
         _log.info("Closing the Kafka producer with a timeout of %s ms", timeout_ms)
         try:
             self._close_in(timeout_ms)
-        except BaseException:
-            # KeyboardInterrupt ends the wait, as in Java, but not the close.
+        except BaseException:  # KeyboardInterrupt ends the wait, as in Java, but not the close
             self._give_up()
             unclosed_producers.report_lost(self.io_thread)
             raise

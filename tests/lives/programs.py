@@ -302,6 +302,7 @@ def public_calls(producer: KafkaProducer) -> dict[str, Callable[[], object]]:
         "metrics": producer.metrics,
         "partitions_for": lambda: producer.partitions_for(TOPIC),
         "refresh_topics": lambda: producer.refresh_topics([TOPIC], **reported),
+        "request_flush": lambda: producer.request_flush(lambda: None),
         "request_topics": lambda: producer.request_topics([TOPIC], **reported),
         "request_update": lambda: producer.request_update(**reported),
         "send": lambda: producer.send(record),

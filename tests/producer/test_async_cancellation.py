@@ -3,7 +3,7 @@
 `World` is a producer that is turned by hand, brokers (model_brokers.py) and callers, all on one event loop.
 Each caller makes one call after the other, and cancels some of them after some steps of the world. A seed is
 one run: what the callers call and cancel, what brokers do, when time passes. Awaits that no model reaches
-have tests of their own: flush and close wait in a thread, and every hundredth send yields.
+have tests of their own: close waits in a thread, and every hundredth send yields.
 """
 
 from __future__ import annotations
@@ -317,6 +317,7 @@ async def test_a_flush_that_is_cancelled_leaves_its_records_to_be_delivered(clus
         flushing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await flushing
+        assert not producer._producer._accumulator.flush_in_progress, "lingering batches linger again"
         assert not future.done()
         hold.release()
         assert (await future).offset == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -26,7 +28,7 @@ from client_core import (
 )
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import FakeCluster, Hold
-from tests.support.coroutine_tests import run, until
+from tests.support.coroutine_tests import PATIENCE_S, run, until
 from tests.support.live_producer import QUICK
 
 if TYPE_CHECKING:
@@ -310,6 +312,37 @@ async def test_close_ends_waiting_calls(cluster: FakeCluster) -> None:
             with pytest.raises(ProducerClosedError):
                 await future
         hold.release()
+
+
+async def test_flush_and_close_need_no_thread_of_the_loops_executor(cluster: FakeCluster) -> None:
+    """It has few: the caller, or flushes that were cancelled, may have taken all of them."""
+    loop, is_over = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    busy = loop.run_in_executor(None, is_over.wait)
+    try:
+        async with asyncio.timeout(PATIENCE_S / 2), _producer(cluster, **LINGERING) as producer:
+            future = await producer.send(ProducerRecord("orders", b"a"))
+            await producer.flush()
+            assert future.done()
+            assert (await producer.close()).flushed
+    finally:
+        is_over.set()
+        await busy
+
+
+async def test_a_flush_also_waits_for_records_that_wait_for_memory(cluster: FakeCluster) -> None:
+    hold = Hold()
+    cluster.react_next(ApiKey.PRODUCE, hold)
+    async with _producer(cluster, **SCARCE) as producer:
+        records = [ProducerRecord("orders", b"%d" % n + _VALUE) for n in range(4)]
+        waiting = [asyncio.create_task(producer.send(record)) for record in records]
+        await until(lambda: hold.is_held and producer.status().waiting_for_buffer)
+        flushing = asyncio.create_task(producer.flush())
+        await asyncio.sleep(0)
+        hold.release()
+        await flushing
+        assert [record.value for record in records] == _values(cluster)
+        assert all(future.done() for future in await asyncio.gather(*waiting))
 
 
 async def test_one_that_is_dropped_sends_what_it_has(cluster: FakeCluster) -> None:

@@ -8,7 +8,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -22,6 +22,7 @@ from client_core.errors import (
     ProducerClosedError,
     RecordTooLargeError,
     SaslAuthenticationError,
+    SerializationError,
     TimeoutError,
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
@@ -259,6 +260,35 @@ def test_arguments_are_checked_by_both_ways_in(record: ProducerRecord, message: 
     assert not rig.producer._accumulator.has_incomplete
 
 
+@pytest.mark.behaviour("PROD-12")
+def test_a_record_of_another_topic_is_refused_with_its_request() -> None:
+    """Otherwise it would be written to the topic of the request."""
+    rig = ProducerRig(topics={"orders": 1, "other": 1})
+    with pytest.raises(IllegalArgumentError, match=r"Record 1 .* topic other, but .* topic orders"):
+        rig.submit("orders", ProducerRecord("orders", b"a"), ProducerRecord("other", b"b"))
+    assert not rig.producer._accumulator.has_incomplete
+
+
+@pytest.mark.behaviour("PROD-12")
+def test_one_name_in_place_of_several_topics_is_refused() -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    for call in (
+        partial(rig.producer.request_topics, deadline_ms=0, done=print),
+        partial(rig.producer.refresh_topics, deadline_ms=0, done=print),
+        rig.producer.configure_topics,
+    ):
+        with pytest.raises(IllegalArgumentError, match="must be a collection of names, such as"):
+            call("orders")
+    assert rig.metadata.topics == {"orders"}
+
+
+@pytest.mark.parametrize("headers", [{"trace": b"1"}, [("trace", b"1", 2)], ["trace"]])
+def test_a_header_that_is_no_pair_is_shown(headers: Any) -> None:
+    rig = ProducerRig(topics={"orders": 1})
+    with pytest.raises(SerializationError, match=r"must be a pair of its name and value, .* not .*trace"):
+        rig.producer.send(ProducerRecord("orders", b"v", headers=headers))
+
+
 @pytest.mark.behaviour("PROD-07")
 def test_a_record_larger_than_a_request_is_refused_with_javas_words() -> None:
     rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
@@ -276,7 +306,7 @@ def test_a_record_larger_than_a_request_is_refused_with_javas_words() -> None:
 def test_a_record_that_could_never_be_sent_is_found_without_sending_it() -> None:
     rig = ProducerRig(topics={"orders": 1}, max_request_size=1_000)
     fine, large = ProducerRecord("orders", b"fine"), ProducerRecord("orders", b"x" * 1_000)
-    rig.producer.check("unknown", [fine])
+    rig.producer.check("unknown", [fine._replace(topic="unknown")])
     with pytest.raises(RecordTooLargeError) as refused:
         rig.producer.check("orders", [fine, large])
     assert refused.value.record_index == 1
@@ -419,6 +449,32 @@ def test_flush_sends_what_lingers_and_ends_when_it_is_acknowledged() -> None:
         rig.answer(produced(ORDERS_0, offset=0))
         flushed.result(PATIENCE_S)
     assert all(future.done() for future in futures)
+
+
+def test_a_requested_flush_blocks_nobody_and_ends_when_all_earlier_records_are_acknowledged() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=300_000, delivery_timeout_ms=400_000)
+    rig.submit("later", b"parked", turns=1)
+    ended: list[str] = []
+    future = rig.producer.send(a_record())
+    rig.producer.request_flush(partial(ended.append, "flush"))
+    rig.turn()
+    rig.answer(produced(ORDERS_0, offset=0))
+    assert future.done()
+    assert not ended, "a record is parked"
+    rig.learn({"orders": 1, "later": 1}, turns=3)
+    assert not ended
+    rig.answer(produced(ORDERS_0._replace(topic="later"), offset=0))
+    assert ended == ["flush"]
+
+
+def test_a_cancelled_flush_ends_for_lingering_records_too() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=300_000, delivery_timeout_ms=400_000)
+    rig.producer.send(a_record())
+    ended: list[str] = []
+    rig.producer.request_flush(partial(ended.append, "flush")).cancel()
+    rig.turn(2)
+    assert not ended
+    assert rig.producer._accumulator.has_undrained, "it lingers again"
 
 
 def test_flush_of_nothing_ends_at_once() -> None:

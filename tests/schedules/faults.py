@@ -141,8 +141,8 @@ FAULTS: Final[Sequence[Mutant]] = (
         "notification-forgotten",
         "A flush is not notified when the last parked request before it is gone.",
         f"{_REQUESTS}/ordering_gate.py",
-        "                self._wake(self._flushes.popleft())\n",
-        "                self._flushes.popleft().may_go = True\n",
+        "                self._wake(waiter)\n                if waiter.call",
+        "                waiter.may_go = True\n                if waiter.call",
     ),
     _fault(
         "gate-left-too-early-race",

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from client_core import ProducerRecord
 from client_core.clock import SystemClock
 from client_core.network.channel_builder import PlaintextChannelBuilder
 from client_core.network.selector import NetworkConfig, Selector
+from client_core.producer.requests.deadlines import TopicQueue
+from client_core.producer.requests.ordering_gate import OrderingGate
+from client_core.producer.requests.pending_request import PendingRequest
 from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from tests.speed.counted_calls import calls_of
-from tests.support.counted_work import CountedLocks, kept_blocks, python_calls
-from tests.support.producer_rig import ProducerRig
+from tests.support.counted_work import CountedLocks, kept_blocks, no_collector, python_calls
+from tests.support.producer_rig import ProducerRig, Waiting
 from tests.support.sender_rig import ORDERS_0, produced, producer_id_given
 from tests.support.tcp_peers import TcpPeer, frame, receive_frame
 from tests.support.traced_memory import least_peak_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from client_core import FutureRecordMetadata
-    from tests.support.producer_rig import Waiting
 
 RECORDS: Final = 1_000
 RECORD: Final = ProducerRecord("orders", b"x" * 100)
@@ -276,3 +281,59 @@ def test_a_record_appended_takes_its_places_in_a_list_and_nothing_else() -> None
     for key in (None, b"key"):
         fill = partial(_filled, _records(RECORDS, key))
         assert least_peak_bytes(fill) <= MOST_PIECES * BYTES_A_PIECE * RECORDS, key
+
+
+def _parked(count: int) -> list[PendingRequest]:
+    return [
+        PendingRequest(
+            "orders",
+            (RECORD,),
+            Waiting(),
+            lambda ended, done, then: None,
+            submitted_ms=0,
+            block_deadline_ms=0,
+            deadline_ms=0,
+        )
+        for _ in range(count)
+    ]
+
+
+def _leave_gate(count: int) -> Callable[[], None]:
+    """Returns what unblocks so many requests, the oldest first."""
+    gate, requests = OrderingGate(lambda _: 1), _parked(count)
+    for request in requests:
+        gate.block(request)
+
+    def leave() -> None:
+        for request in requests:
+            gate.remove(request)
+
+    return leave
+
+
+def _leave_queue(count: int) -> Callable[[], None]:
+    queue = TopicQueue()
+    queue.requests.update(dict.fromkeys(_parked(count)))
+
+    def leave() -> None:
+        while queue.requests:
+            del queue.requests[queue.first]
+
+    return leave
+
+
+@pytest.mark.parametrize("filled", [_leave_gate, _leave_queue])
+def test_one_of_many_parked_requests_leaves_as_cheaply_as_one_of_few(
+    filled: Callable[[int], Callable[[], None]],
+) -> None:
+    """By CPU time, since the interpreter counts no steps within a dict; the best of a few rounds."""
+    few, many = 1_000, 30_000
+
+    def s_per_request(count: int) -> float:
+        leave = filled(count)
+        begun_s = time.thread_time()
+        leave()
+        return (time.thread_time() - begun_s) / count
+
+    with no_collector():
+        assert any(s_per_request(many) < 3 * s_per_request(few) for _ in range(5))

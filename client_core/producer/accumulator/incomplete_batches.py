@@ -48,8 +48,12 @@ class FlushTicket:
             with self._lock:
                 return clock.wait_for(self._condition, lambda: self.is_done, deadline_ms)
         except BaseException:
-            self._abandon(self)
+            self.abandon()
             raise
+
+    def abandon(self) -> None:
+        """Ends the flush without its waiter: lingering batches linger again. Any thread."""
+        self._abandon(self)
 
     def replaced(self, batch: ProducerBatch, by: Collection[ProducerBatch]) -> None:
         """Replaces a split batch by its parts."""

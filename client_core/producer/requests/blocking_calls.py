@@ -1,4 +1,4 @@
-"""Java's blocking calls: wait for metadata, append one record, flush.
+"""Java's blocking calls: wait for metadata, append one record, flush; and a flush that blocks no thread.
 
 KafkaProducer's `send`, `partitions_for` and `flush` delegate to this. The I/O thread runs callbacks and must
 not block: on it, missing metadata or memory fails at once, and a flush is refused. Any thread. Source:
@@ -20,11 +20,14 @@ from client_core.producer.requests.record_checks import check_topics, ensure_val
 from client_core.producer.results.ticket import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from client_core.clock import Clock
     from client_core.events import EventSink
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
     from client_core.producer.accumulator.buffer_pool import BufferPool
+    from client_core.producer.accumulator.incomplete_batches import FlushTicket
     from client_core.producer.accumulator.record_accumulator import RecordAccumulator
     from client_core.producer.requests.least_loaded_call import IoExecutor
     from client_core.producer.requests.ordering_gate import OrderingGate
@@ -139,6 +142,20 @@ class BlockingCalls:
             self._wait_for_results()
         self._events.emit(WaitFinished(FLUSH, "success", self._clock.now_ms() - began_ms))
 
+    def request_flush(self, done: Callable[[], None]) -> PendingFlush:
+        """Begins a flush that blocks no thread, and returns it. Any thread, also the I/O thread."""
+        flush = PendingFlush(
+            self._accumulator,
+            self._io_thread,
+            self._gate,
+            self._completions,
+            self._clock,
+            self._events,
+            done,
+        )
+        flush.begin()
+        return flush
+
     def _flush_appended(self) -> None:
         flush = self._accumulator.begin_flush()
         self._io_thread.wakeup()
@@ -150,3 +167,64 @@ class BlockingCalls:
         self._completions.call_when_posted(posted.set)
         self._io_thread.wakeup()
         posted.wait()
+
+
+class PendingFlush:
+    """A flush in progress, for which no thread waits: the end of each step begins the next one.
+
+    With a thread per flush, one that is cancelled would leave its thread waiting for as long as the records
+    are under way, and callers cancel and repeat.
+    """
+
+    def __init__(
+        self,
+        accumulator: RecordAccumulator,
+        io_thread: IoExecutor,
+        gate: OrderingGate,
+        completions: Completions,
+        clock: Clock,
+        events: EventSink,
+        done: Callable[[], None],
+    ) -> None:
+        """`done` is called once, when the results of earlier records are posted; not after `cancel`."""
+        self._accumulator = accumulator
+        self._io_thread = io_thread
+        self._gate = gate
+        self._completions = completions
+        self._clock = clock
+        self._events = events
+        self._done = done
+        self._began_ms = clock.now_ms()
+        self._last_parked = gate.last_number
+        self._is_parked = bool(gate.topics)
+        self._batches: FlushTicket | None = None
+        self._is_cancelled = False
+
+    def begin(self) -> None:
+        """Flushes what is appended, then what is parked now. Once."""
+        self._flush_appended(self._flush_parked if self._is_parked else self._wait_for_results)
+
+    def cancel(self) -> None:
+        """Ends the flush: lingering batches linger again. `done` is not called any more. Any thread."""
+        self._is_cancelled = True
+        if self._batches is not None:
+            self._batches.abandon()
+
+    def _flush_parked(self) -> None:
+        self._gate.call_after_parked(self._last_parked, lambda: self._flush_appended(self._wait_for_results))
+
+    def _flush_appended(self, then: Callable[[], None]) -> None:
+        self._batches = self._accumulator.begin_flush(then)
+        if self._is_cancelled:  # read after the line above is stored: `cancel` does the reverse
+            self._batches.abandon()
+        self._io_thread.wakeup()
+
+    def _wait_for_results(self) -> None:
+        self._completions.call_when_posted(self._end)
+        self._io_thread.wakeup()
+
+    def _end(self) -> None:
+        if self._is_cancelled:
+            return
+        self._events.emit(WaitFinished(FLUSH, "success", self._clock.now_ms() - self._began_ms))
+        self._done()

@@ -12,6 +12,7 @@ yet. I/O thread only, except `topic_waits`: any thread may call it, as it copies
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -42,7 +43,8 @@ class TopicQueue:
 
     phase: Phase = Phase.METADATA
     may_create: bool = False
-    requests: dict[PendingRequest, None] = field(default_factory=dict)
+    #: A dict would look for its first entry among all that were removed before it, each time.
+    requests: OrderedDict[PendingRequest, None] = field(default_factory=OrderedDict)
     phase_since_ms: int = 0
     #: Whether the first continues with its next chunk in the next turn, without waiting.
     continues: bool = False

@@ -14,7 +14,7 @@ from client_core.producer.requests.pending_calls import PendingCall
 from client_core.producer.requests.pending_configs import ConfigsWait
 from client_core.producer.requests.pending_metadata import Kind, PendingLookup
 from client_core.producer.requests.pending_offsets import OffsetsWait
-from client_core.producer.requests.record_checks import check_topics
+from client_core.producer.requests.record_checks import check_topics, checked_topics
 from client_core.producer.requests.topic_refreshes import TopicRefresh
 from client_core.producer.results.ticket import CancelTicket
 
@@ -61,9 +61,8 @@ class LookupRequests:
     def topics(
         self, names: Iterable[str], deadline_ms: int, done: Done, *, may_create: bool, settle: bool
     ) -> Ticket:
-        """Looks up topics. Raises what check_topics raises."""
-        topics = tuple(names)
-        check_topics(topics)
+        """Looks up topics. Raises what checked_topics raises."""
+        topics = checked_topics(names)
         since_ms = self._clock.now_ms()
         return self._take(
             PendingLookup(done, since_ms, deadline_ms, Kind.TOPICS, topics, may_create, settle=settle)
@@ -103,8 +102,11 @@ class LookupRequests:
         return self._ticket(self._offsets, wait)
 
     def refresh(self, names: Iterable[str], deadline_ms: int, done: Done) -> Ticket:
-        """Refreshes known topics outside the schedule (`topic_refreshes.py`)."""
-        refresh = TopicRefresh(done, self._clock.now_ms(), deadline_ms, tuple(names))
+        """Refreshes known topics outside the schedule (`topic_refreshes.py`).
+
+        Raises what checked_topics raises.
+        """
+        refresh = TopicRefresh(done, self._clock.now_ms(), deadline_ms, checked_topics(names))
         self._io_thread.do(lambda _: self._topic_refreshes.take(refresh))
         return self._ticket(self._topic_refreshes, refresh)
 

@@ -11,7 +11,9 @@ Any thread, unless a method says otherwise. One lock. With nothing parked `topic
 from __future__ import annotations
 
 import threading
-from collections import deque
+from bisect import insort
+from collections import OrderedDict, deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
@@ -24,14 +26,18 @@ if TYPE_CHECKING:
 
 
 class _Waiter:
-    """A thread that waits for all requests up to a number. Guarded by the lock."""
+    """A thread that waits for all requests up to a number, or a call. Guarded by the lock."""
 
-    __slots__ = ("condition", "may_go", "number")
+    __slots__ = ("call", "condition", "may_go", "number")
 
-    def __init__(self, number: int, lock: threading.Lock) -> None:
+    def __init__(self, number: int, lock: threading.Lock, call: Callable[[], None] | None = None) -> None:
         self.number = number
         self.condition = threading.Condition(lock)
+        self.call = call
         self.may_go = False
+
+
+_number: Final = attrgetter("number")
 
 
 class _GatedTopic:
@@ -40,7 +46,7 @@ class _GatedTopic:
     __slots__ = ("callbacks", "queued", "unblocked", "unblocked_at_count", "waiters")
 
     def __init__(self) -> None:
-        self.queued: dict[PendingRequest, int] = {}
+        self.queued: OrderedDict[PendingRequest, int] = OrderedDict()
         self.unblocked: dict[PendingRequest, int] = {}
         #: The topic's partition count when these were last unblocked.
         self.unblocked_at_count = 0
@@ -59,8 +65,10 @@ class OrderingGate:
         self._topics: dict[str, _GatedTopic] = {}
         #: The topics with parked requests.
         self.topics: Final[Mapping[str, object]] = self._topics
-        self._parked: dict[PendingRequest, int] = {}
+        #: No dict, as in TopicQueue.
+        self._parked: OrderedDict[PendingRequest, int] = OrderedDict()
         self._last_number = 0
+        #: By number: flushes read it before they come here, and may come in another order.
         self._flushes: deque[_Waiter] = deque()
         self._closed = False
 
@@ -95,12 +103,13 @@ class OrderingGate:
             for request in held.unblocked:
                 request.blocks_others = True
                 held.callbacks += request.came_in_callback
-            held.queued = {**held.unblocked, **held.queued}
+            held.queued = OrderedDict({**held.unblocked, **held.queued})
             held.unblocked = {}
 
     def remove(self, request: PendingRequest) -> None:
         """Unblocks after a request that is appended, failed or cancelled. I/O thread."""
         request.blocks_others = False
+        calls: list[Callable[[], None]] = []
         with self._lock:
             if self._parked.pop(request, None) is None:
                 return
@@ -113,7 +122,12 @@ class OrderingGate:
                 del self._topics[request.topic]
             first = next(iter(self._parked.values()), FOREVER_MS)
             while self._flushes and self._flushes[0].number < first:
-                self._wake(self._flushes.popleft())
+                waiter = self._flushes.popleft()
+                self._wake(waiter)
+                if waiter.call is not None:
+                    calls.append(waiter.call)
+        for call in calls:
+            call()
 
     def look_again(self, topic: str) -> None:
         """Wakes waiting threads, if the new metadata allows it. I/O thread."""
@@ -167,12 +181,22 @@ class OrderingGate:
             if next(iter(self._parked.values()), FOREVER_MS) > up_to_number:
                 return
             waiter = _Waiter(up_to_number, self._lock)
-            self._flushes.append(waiter)
+            self._add_flush(waiter)
             try:
                 clock.wait_for(waiter.condition, lambda: waiter.may_go, FOREVER_MS)
             finally:
                 if not waiter.may_go:
                     self._flushes.remove(waiter)
+
+    def call_after_parked(self, up_to_number: int, call: Callable[[], None]) -> None:
+        """Calls `call` when all requests up to that number are appended, or have failed: now, or later on the
+        I/O thread. Outside the lock.
+        """
+        with self._lock:
+            if next(iter(self._parked.values()), FOREVER_MS) <= up_to_number:
+                self._add_flush(_Waiter(up_to_number, self._lock, call))
+                return
+        call()
 
     def close(self) -> None:
         """Ends all waits in `wait_behind`: the producer accepts no more records."""
@@ -189,6 +213,9 @@ class OrderingGate:
             return True
         # The I/O thread has yet to check these: a record for a new partition would overtake them.
         return bool(held.unblocked) and held.unblocked_at_count != self._partition_count(topic)
+
+    def _add_flush(self, waiter: _Waiter) -> None:
+        insort(self._flushes, waiter, key=_number)
 
     def _wake_waiters(self, topic: str, held: _GatedTopic) -> None:
         while held.waiters and not self._blocks(topic, held, held.waiters[0].number):

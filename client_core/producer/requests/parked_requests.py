@@ -21,6 +21,7 @@ Other waits of a produce: an HTTP caller (`service/wire/waiting.py`), a blocking
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -314,7 +315,7 @@ class ParkedRequests:
         else:
             self._release(queue.first)  # it is not the first any more, and must not keep the memory
         self._set_phase(queue, Phase.METADATA, now_ms)
-        queue.requests = {**unblocked.requests, **queue.requests}
+        queue.requests = OrderedDict({**unblocked.requests, **queue.requests})
         queue.impatient.update(unblocked.impatient)
         queue.may_create |= any(request.may_create for request in unblocked.requests)
         self._go_on(topic, queue, now_ms, wall_ms, answered=True)

@@ -134,20 +134,38 @@ class Preparation(Generic[K, V]):
         """Notifies the interceptors of a receipt; without one, of an error and of the partition, if known."""
         self.acknowledged(_place_of(record, partition) if receipt is None else receipt, error)
 
-    def notified(self, records: Sequence[ProducerRecord], done: Done) -> Done:
-        """Returns the `done` of a request: first the interceptors for each record, then `done`."""
+    def notified(
+        self, records: Sequence[ProducerRecord], done: Done, settled: Done | None = None
+    ) -> tuple[Done, Done | None]:
+        """Returns the `done` and the `settled` of a request: each first notifies the interceptors, once.
+
+        Of a cancelled request only `settled` is posted.
+        """
         if not self._interceptors:
-            return done
+            return done, settled
+        is_notified = False
 
         def notify(result: Result) -> None:
+            nonlocal is_notified
+            if is_notified:
+                return
+            is_notified = True
             for record, outcome in zip(records, result.outcomes, strict=True):
                 if isinstance(outcome, RecordMetadata):
                     self.acknowledged(outcome, None)
                 else:
                     self.ended(record, None, outcome.partition, outcome.error)
+
+        def notify_first(result: Result) -> None:
+            notify(result)
             done(result)
 
-        return notify
+        def notify_at_last(result: Result) -> None:
+            notify(result)
+            if settled is not None:
+                settled(result)
+
+        return notify_first, notify_at_last
 
     def acknowledged(self, metadata: RecordMetadata, error: Exception | None) -> None:
         """Notifies the interceptors of a record's outcome."""

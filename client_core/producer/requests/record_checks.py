@@ -44,6 +44,19 @@ def check_topics(topics: Iterable[str]) -> None:
         _check_topic(topic)
 
 
+def checked_topics(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the names. Raises what `check_topics` raises.
+
+    And IllegalArgumentError for one name in place of several: each of its characters would be requested as a
+    topic, and perhaps created.
+    """
+    if isinstance(names, str):
+        raise IllegalArgumentError(f"Topics must be a collection of names, such as [{names!r}], not a name.")
+    topics = tuple(names)
+    check_topics(topics)
+    return topics
+
+
 def _check_topic(topic: str) -> None:
     if not isinstance(topic, str):
         raise IllegalArgumentError("Topic cannot be null.")
@@ -78,10 +91,15 @@ def check_arguments(record: ProducerRecord) -> None:
         raise SerializationError(f"A record's key must be bytes or None, not {type(key).__name__}")
     if not isinstance(headers, EncodedHeaders):  # these were checked when they were encoded
         for header in headers:
-            _check_header(*header)
+            _check_header(header)
 
 
-def _check_header(name: str, value: bytes | None) -> None:
+def _check_header(header: tuple[str, bytes | None]) -> None:
+    if not (isinstance(header, tuple | list) and len(header) == 2):
+        raise SerializationError(
+            f"A header must be a pair of its name and value, such as ('trace', b'1'), not {header!r}"
+        )
+    name, value = header
     if not isinstance(name, str):
         raise SerializationError(f"A header's name must be str, not {type(name).__name__}")
     try:
@@ -98,15 +116,16 @@ def largest_sure_to_fit(max_request_bytes: int, buffer_memory_bytes: int) -> int
 
 
 def check_records(
-    records: Sequence[ProducerRecord], max_request_bytes: int, buffer_memory_bytes: int
+    topic: str, records: Sequence[ProducerRecord], max_request_bytes: int, buffer_memory_bytes: int
 ) -> None:
-    """Checks one request's records; a RecordTooLargeError has the record_index."""
+    """Checks one request's records, which are all for `topic`; a RecordTooLargeError has the record_index."""
     sure_to_fit_bytes = largest_sure_to_fit(max_request_bytes, buffer_memory_bytes)
     for index, record in enumerate(records):
-        _, value, key, partition, timestamp_ms, headers = record
+        of_topic, value, key, partition, timestamp_ms, headers = record
         if (
             # Fast path: most records are plain, and a request may have thousands.
-            type(value) is bytes
+            of_topic == topic
+            and type(value) is bytes
             and partition is None
             and timestamp_ms is None
             and not headers
@@ -114,6 +133,11 @@ def check_records(
             and len(value) + (0 if key is None else len(key)) <= sure_to_fit_bytes
         ):
             continue
+        if of_topic != topic:
+            raise IllegalArgumentError(
+                f"Record {index} is for topic {of_topic}, but the request is for topic {topic}: submit the "
+                "records of each topic separately."
+            )
         check_arguments(record)
         try:
             ensure_valid_size(record, max_request_bytes, buffer_memory_bytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -552,23 +553,40 @@ def test_a_request_whose_partition_comes_after_its_topic_had_gone_is_not_overtak
     assert values == [b"0", b"1"]
 
 
+def _parked(gate: OrderingGate) -> PendingRequest:
+    made = PendingRequest(
+        "orders",
+        [ProducerRecord("orders", b"")],
+        Waiting(),
+        lambda ended, done, then: None,
+        submitted_ms=0,
+        block_deadline_ms=0,
+        deadline_ms=0,
+    )
+    gate.block(made)
+    return made
+
+
+def test_a_flush_does_not_wait_for_what_a_later_flush_waits_for() -> None:
+    """Flushes read the last number first, and come to the gate in any order."""
+    gate = OrderingGate(lambda _: 1)
+    ended: list[str] = []
+    first, number = _parked(gate), gate.last_number
+    second = _parked(gate)
+    gate.call_after_parked(gate.last_number, partial(ended.append, "later flush"))
+    gate.call_after_parked(number, partial(ended.append, "earlier flush"))
+    gate.remove(first)
+    assert ended == ["earlier flush"]
+    gate.remove(second)
+    assert ended == ["earlier flush", "later flush"]
+    gate.call_after_parked(gate.last_number, partial(ended.append, "with nothing parked"))
+    assert ended[-1] == "with nothing parked"
+
+
 def test_a_request_that_comes_back_to_the_queue_goes_before_a_thread_that_came_after_it() -> None:
     """Also where one behind the thread leaves the queue."""
     gate = OrderingGate(lambda _: 2)
-
-    def request() -> PendingRequest:
-        made = PendingRequest(
-            "orders",
-            [ProducerRecord("orders", b"")],
-            Waiting(),
-            lambda ended, done, then: None,
-            submitted_ms=0,
-            block_deadline_ms=0,
-            deadline_ms=0,
-        )
-        gate.block(made)
-        return made
-
+    request = partial(_parked, gate)
     other = request()
     gate.unblock(other, 1)
 

@@ -22,10 +22,15 @@ from client_core import (
     RecordTooLargeError,
     SerializationError,
 )
+from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
-from client_core.testing import FakeCluster
-from tests.support.coroutine_tests import run
+from client_core.producer.requests.preparation import Preparation
+from client_core.protocol.api_keys import ApiKey
+from client_core.testing import FakeCluster, Hold
+from tests.support.coroutine_tests import run, until
 from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, QUICK, Outcome
+from tests.support.producer_rig import ProducerRig
+from tests.support.sender_rig import produced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -287,3 +292,45 @@ async def test_interceptors_of_the_asyncio_face_run_on_the_loop(cluster: FakeClu
         await producer.send_and_wait(ProducerRecord(TOPIC, {"n": 1}))
         await producer.submit(TOPIC, [ProducerRecord(TOPIC, {"n": 1})])
     assert seen.threads == {threading.get_ident()}
+
+
+@pytest.mark.behaviour("INT-01")
+async def test_interceptors_see_the_outcome_of_each_record_of_a_cancelled_call_once(
+    cluster: FakeCluster,
+) -> None:
+    """What was appended is delivered; what was not has failed."""
+    seen, hold = Seen(), Hold()
+    async with _async_producer(cluster, [seen]) as producer:
+        await producer.send_and_wait(ProducerRecord(TOPIC, {"n": 0}))
+        cluster.react_next(ApiKey.PRODUCE, hold)
+        missing = asyncio.create_task(producer.send(ProducerRecord(TOPIC, {"n": 1}, partition=7)))
+        records: list[Record] = [
+            ProducerRecord(TOPIC, {"n": 2}),
+            ProducerRecord(TOPIC, {"n": 3}, partition=7),
+        ]
+        half = asyncio.create_task(producer.submit(TOPIC, records))
+        await until(lambda: hold.is_held)
+        for call in (missing, half):
+            call.cancel()
+        await asyncio.wait((missing, half))
+        hold.release()
+        await until(lambda: len(seen.ended) >= 4)
+    first, *others = seen.ended
+    assert first[1] is None
+    assert [metadata.partition for metadata, error in others if error is None] == [0]
+    assert [metadata.partition for metadata, error in others if error is not None] == [7, 7]
+    assert all("cancelled" in str(error) for _, error in others if error is not None)
+
+
+@pytest.mark.behaviour("INT-01")
+def test_interceptors_see_the_outcomes_of_a_cancelled_request_before_it_is_settled() -> None:
+    seen, settled = Seen(), Outcome()
+    rig = ProducerRig(topics={TOPIC: 1})
+    rig.producer._preparation = Preparation(None, None, [seen])  # type: ignore[list-item]
+    waiting = rig.submit(TOPIC, b"a", settled=settled, turns=1)
+    assert waiting.ticket is not None
+    waiting.ticket.cancel()
+    rig.answer(produced(TopicPartition(TOPIC, 0), offset=5))
+    assert waiting.reported == []
+    assert [metadata.offset for metadata, _ in seen.ended] == [5]
+    assert [outcome.offset for outcome in settled.outcomes() if isinstance(outcome, RecordMetadata)] == [5]
