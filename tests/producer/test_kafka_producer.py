@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -584,6 +585,19 @@ def test_nothing_is_accepted_after_close() -> None:
 
 
 @pytest.mark.behaviour("PROD-09")
+def test_a_producer_that_was_never_started_is_named_where_a_wait_ends() -> None:
+    producer = KafkaProducer(
+        ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:1", "max.block.ms": "1"})
+    )
+    remedy = r"after 1 ms\. The producer is not started, .* call start\(\) first"
+    with pytest.raises(TimeoutError, match=remedy):
+        producer.partitions_for("orders")
+    error = producer.send(ProducerRecord("orders", b"x")).exception(0)
+    assert error is not None
+    assert re.search(remedy, str(error))
+    producer.close(0)
+
+
 def test_close_from_a_callback_waits_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1})
     reports: list[CloseReport] = []

@@ -68,7 +68,7 @@ class BlockingCalls:
         self._completions = completions
         self._clock = clock
         self._events = events
-        self._metadata_wait = BlockingMetadataWait(metadata, clock, events, io_thread.wakeup)
+        self._metadata_wait = BlockingMetadataWait(metadata, clock, events, io_thread)
 
     def wait_on_metadata(
         self, topic: str, partition: int | None, max_wait_ms: int

@@ -50,6 +50,9 @@ class IoExecutor(Protocol):
         """Whether the caller runs on the I/O thread: in a callback."""
         ...
 
+    @property
+    def was_started(self) -> bool: ...
+
     def take(self, request: PendingRequest, *, wake: bool) -> None:
         """Passes a request to the I/O thread, which watches its deadline and parks it if necessary."""
         ...

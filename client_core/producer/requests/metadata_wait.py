@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from client_core.events import EventSink
     from client_core.metadata.metadata_cache import MetadataCache
     from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.requests.least_loaded_call import IoExecutor
 
 
 def mark_used(cache: MetadataCache, topic: str) -> None:
@@ -39,16 +40,21 @@ def mark_used(cache: MetadataCache, topic: str) -> None:
         table.use.touched = True
 
 
+_NOT_STARTED: Final = (
+    "The producer is not started, so no broker was asked: call start() first, or use it in a with statement."
+)
+
+
 class BlockingMetadataWait:
     """Waits for topics and partitions, requesting updates as often as Metadata allows."""
 
     def __init__(
-        self, metadata: ProducerMetadata, clock: Clock, events: EventSink, wakeup: Callable[[], None]
+        self, metadata: ProducerMetadata, clock: Clock, events: EventSink, io_thread: IoExecutor
     ) -> None:
         self._metadata = metadata
         self._clock = clock
         self._events = events
-        self._wakeup = wakeup
+        self._io_thread = io_thread
 
     def for_topic(self, topic: str, partition: int | None, max_wait_ms: int) -> tuple[MetadataCache, int]:
         """Returns a snapshot with the topic, and with the partition if given; and the wait in ms."""
@@ -78,7 +84,7 @@ class BlockingMetadataWait:
         while True:
             metadata.add(topic, began_ms + elapsed_ms)
             version = metadata.request_update_for_topic(topic)
-            self._wakeup()
+            self._io_thread.wakeup()
             if not self._is_answered(version, max_wait_ms - elapsed_ms):
                 raise self.timeout(topic, partition, max_wait_ms)
             elapsed_ms = self._clock.now_ms() - began_ms
@@ -101,6 +107,9 @@ class BlockingMetadataWait:
 
     def timeout(self, topic: str, partition: int | None, max_wait_ms: int) -> TimeoutError:
         """Returns the error of a timed out wait, with the broker's last error as its cause."""
+        if self._metadata.cache.is_bootstrap and not self._io_thread.was_started:
+            said = f"Topic {topic} not present in metadata after {max_wait_ms} ms."
+            return TimeoutError(f"{said} {_NOT_STARTED}")
         code = self._metadata.settled_error_code(topic)
         metadata = self._metadata
         error = metadata_timeout(
