@@ -122,7 +122,8 @@ def _reason(run: Run, value: bytes, first: Append, again: Append) -> str:
         and refusal.place == first.place
         and since_ms <= refusal.at_ms <= again.sent_ms
     ]
-    if not any(first.at_ms <= refusal.at_ms for refusal in refusals):
+    # By when it was sent: it may have waited in the broker while the batch before it was refused.
+    if not any(first.sent_ms <= refusal.at_ms for refusal in refusals):
         return ""
     if forgot(run, first, again):
         return "D: a broker knew the producer no more"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from client_core.error_codes import Errors
 from service.spool.reader import Stored
 from tests.simulation.callers import value_of
+from tests.simulation.copies import _reasons
 from tests.simulation.plan import FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan, plan_of
 from tests.simulation.run import Run, run
 from tests.simulation.shrink import shrunk
-from tests.simulation.wire import Append
+from tests.simulation.wire import Append, Refusal, WireTrace
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -153,6 +156,24 @@ def test_a_write_that_only_a_leader_that_was_cut_off_had_is_no_copy() -> None:
     run(_plan(requests, faults), keep=kept)
     (second,) = (value_of(record) for record in requests[3].records)
     assert len({append.write for append in kept[0].brokers.wire.appends[second]}) == 2
+
+
+def test_a_batch_that_was_stored_after_the_refusal_of_an_earlier_one_may_be_written_again() -> None:
+    """Seed 213605: three batches waited in a broker that refused the oldest; all were numbered again."""
+    place = ("orders", 0)
+    wire = WireTrace()
+    wire.refusals.append(
+        Refusal(200, "sidecar 1", place, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, frozenset({b"oldest"}))
+    )
+    brokers = SimpleNamespace(wire=wire, forgot={place: [50]})
+    one = cast("Run", SimpleNamespace(brokers=brokers, plan=QUIET))
+
+    def reasons(sent_ms: int) -> int:
+        first = Append("sidecar 1", place, 5, 1, 0, 13, sent_ms=sent_ms, at_ms=300, batch=b"first")
+        again = Append("sidecar 1", place, 9, 1, 1, 6, sent_ms=400, at_ms=401, batch=b"again")
+        return len(_reasons(one, b"value", [first, again]))
+
+    assert (reasons(sent_ms=100), reasons(sent_ms=201)) == (1, 0)
 
 
 # -- the judge notices ---------------------------------------------------------------------------------------
