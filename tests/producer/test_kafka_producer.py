@@ -584,7 +584,6 @@ def test_nothing_is_accepted_after_close() -> None:
         rig.producer.partitions_for("orders")
 
 
-@pytest.mark.behaviour("PROD-09")
 def test_a_producer_that_was_never_started_is_named_where_a_wait_ends() -> None:
     producer = KafkaProducer(
         ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:1", "max.block.ms": "1"})
@@ -598,6 +597,7 @@ def test_a_producer_that_was_never_started_is_named_where_a_wait_ends() -> None:
     producer.close(0)
 
 
+@pytest.mark.behaviour("PROD-09")
 def test_close_from_a_callback_waits_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
     rig = ProducerRig(topics={"orders": 1})
     reports: list[CloseReport] = []
