@@ -446,7 +446,7 @@ class KafkaProducer(Generic[K, V]):
         self._blocking_calls.flush()
 
     def request_flush(self, done: Callable[[], None]) -> Ticket:
-        """Begins a flush, and calls `done` at its end, on the I/O thread. Cancelled, batches linger again."""
+        """Flushes without a wait; calls `done` on the I/O thread, or now. Cancelled, batches linger again."""
         self._ensure_own_process()
         return CancelTicket(self._blocking_calls.request_flush(done).cancel)
 

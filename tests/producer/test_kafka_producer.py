@@ -584,6 +584,15 @@ def test_nothing_is_accepted_after_close() -> None:
         rig.producer.partitions_for("orders")
 
 
+def test_a_flush_with_nothing_to_wait_for_ends_at_once_also_without_an_io_thread() -> None:
+    producer = KafkaProducer(ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:1"}))
+    ended: list[str] = []
+    producer.request_flush(lambda: ended.append("never started"))
+    producer.close(0)
+    producer.request_flush(lambda: ended.append("closed"))
+    assert ended == ["never started", "closed"]
+
+
 def test_a_producer_that_was_never_started_is_named_where_a_wait_ends() -> None:
     producer = KafkaProducer(
         ProducerConfig.from_mapping({"bootstrap.servers": "127.0.0.1:1", "max.block.ms": "1"})

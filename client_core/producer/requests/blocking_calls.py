@@ -220,6 +220,9 @@ class PendingFlush:
         self._io_thread.wakeup()
 
     def _wait_for_results(self) -> None:
+        if self._completions.is_reported:
+            self._end()
+            return
         self._completions.call_when_posted(self._end)
         self._io_thread.wakeup()
 
