@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from client_core.errors import (
     UnknownTopicOrPartitionError,
 )
 from client_core.events import MetadataRefreshFailed, WaitFinished
+from client_core.latch import Latch
 from client_core.producer.kafka_producer import KafkaProducer
 from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.results.status import CloseReport, Unacknowledged
@@ -37,11 +39,12 @@ from client_core.producer.settings.config import ProducerConfig
 from tests.support.metadata_responses import metadata_response
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced
-from tests.support.waiting import patient
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
+    from types import FrameType
 
 UNKNOWN, INVALID, UNAUTHORIZED = 3, 17, 29
 PATIENCE_S = patient(30)
@@ -444,12 +447,34 @@ def test_a_request_without_records_is_refused() -> None:
 def test_flush_sends_what_lingers_and_ends_when_it_is_acknowledged() -> None:
     rig = ProducerRig(topics={"orders": 1}, linger_ms=300_000, delivery_timeout_ms=400_000)
     futures = [rig.producer.send(a_record()) for _ in range(50)]
-    with blocked(rig, rig.producer.flush) as flushed:
+    with ThreadPoolExecutor(1) as pool:
+        flushed = pool.submit(rig.producer.flush)
+        wait_until(lambda: rig.producer._accumulator.flush_in_progress, what="the flush waits")
         rig.turn()
         assert not flushed.done()
         rig.answer(produced(ORDERS_0, offset=0))
         flushed.result(PATIENCE_S)
     assert all(future.done() for future in futures)
+
+
+def test_an_interrupted_flush_is_over() -> None:
+    """Lingering batches linger again, and the I/O thread ends without a waiter."""
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=300_000, delivery_timeout_ms=400_000)
+    rig.producer.send(a_record())
+
+    def interrupt(frame: FrameType, *_: object) -> None:
+        if frame.f_code is Latch.wait.__code__:
+            assert rig.producer._accumulator.flush_in_progress
+            raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            rig.producer.flush()
+    finally:
+        sys.settrace(before)
+    assert not rig.producer._accumulator.flush_in_progress
 
 
 def test_a_requested_flush_blocks_nobody_and_ends_when_all_earlier_records_are_acknowledged() -> None:

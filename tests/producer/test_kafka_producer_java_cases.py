@@ -40,7 +40,7 @@ from tests.support.mock_clock import MockClock
 from tests.support.producer_rig import ProducerRig
 from tests.support.recorded_events import RecordedEvents
 from tests.support.sender_rig import ORDERS_0, produced, producer_id_given, producer_id_refused
-from tests.support.waiting import patient
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -351,8 +351,7 @@ def test_the_duration_of_a_flush_is_measured() -> None:
     rig.producer.send(a_record()._replace(topic="orders"))
     flusher = threading.Thread(target=rig.producer.flush)
     flusher.start()
-    while not rig.clock.waiters:
-        pass
+    wait_until(lambda: rig.producer._accumulator.flush_in_progress, what="the flush waits")
     rig.turn()
     rig.clock.advance(40)
     rig.answer(produced(ORDERS_0, offset=0))
@@ -420,7 +419,7 @@ def test_an_interrupt_as_a_condition_is_entered_leaves_no_lock_taken() -> None:
         metadata.request_update_for_new_topics,
         lambda: rig.producer.send(a_record()._replace(topic="orders")),
         lambda: future.exception(0.01),
-        rig.producer._blocking_calls._wait_for_results,
+        lambda: rig.producer.request_flush(lambda: None),
         lambda: rig.producer.close(0),
     ):
         before = sys.gettrace()

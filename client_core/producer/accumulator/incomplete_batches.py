@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from client_core.clock import Clock
     from client_core.producer.accumulator.producer_batch import ProducerBatch
 
 
 class FlushTicket:
     """A wait for all batches that were incomplete when it began, and for their split parts (ACC-12)."""
 
-    __slots__ = ("_abandon", "_batches", "_condition", "_lock", "_on_done")
+    __slots__ = ("_abandon", "_batches", "_lock", "_on_done")
 
     def __init__(
         self,
@@ -31,25 +30,12 @@ class FlushTicket:
         """`abandon` is called when its waiter has left."""
         self._abandon = abandon
         self._lock = threading.RLock()
-        self._condition = threading.Condition(self._lock)
         self._batches = set(batches)
         self._on_done = on_done
 
     @property
     def is_done(self) -> bool:
         return not self._batches
-
-    def wait(self, clock: Clock, deadline_ms: int) -> bool:
-        """Blocks until it is done (True) or the deadline (False). Not on the I/O thread.
-
-        An interrupted wait ends the flush: lingering batches linger again.
-        """
-        try:
-            with self._lock:
-                return clock.wait_for(self._condition, lambda: self.is_done, deadline_ms)
-        except BaseException:
-            self.abandon()
-            raise
 
     def abandon(self) -> None:
         """Ends the flush without its waiter: lingering batches linger again. Any thread."""
@@ -67,10 +53,7 @@ class FlushTicket:
             if batch not in self._batches:
                 return False
             self._batches.discard(batch)
-            if self._batches:
-                return False
-            self._condition.notify_all()
-            return True
+            return not self._batches
 
     def complete(self) -> None:
         if self._on_done is not None:

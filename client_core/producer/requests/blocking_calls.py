@@ -131,16 +131,13 @@ class BlockingCalls:
         """Waits for all records accepted before (ACC-12, ORD-02). Raises KafkaError on the I/O thread."""
         if self._io_thread.is_current:
             raise KafkaError(_FLUSH_IN_CALLBACK)
-        began_ms = self._clock.now_ms()
-        last_parked = self._gate.last_number
-        is_parked = bool(self._gate.topics)
-        self._flush_appended()
-        if is_parked:
-            self._gate.wait_for_parked(last_parked, self._clock)
-            self._flush_appended()
-        if not self._completions.is_reported:
-            self._wait_for_results()
-        self._events.emit(WaitFinished(FLUSH, "success", self._clock.now_ms() - began_ms))
+        done = Latch()
+        flush = self.request_flush(done.set)
+        try:
+            done.wait()
+        except BaseException:
+            flush.cancel()
+            raise
 
     def request_flush(self, done: Callable[[], None]) -> PendingFlush:
         """Begins a flush that blocks no thread, and returns it. Any thread, also the I/O thread."""
@@ -155,18 +152,6 @@ class BlockingCalls:
         )
         flush.begin()
         return flush
-
-    def _flush_appended(self) -> None:
-        flush = self._accumulator.begin_flush()
-        self._io_thread.wakeup()
-        flush.wait(self._clock, FOREVER_MS)
-
-    def _wait_for_results(self) -> None:
-        """Waits until the results of acknowledged records are posted: at the end of this turn or the next."""
-        posted = Latch()
-        self._completions.call_when_posted(posted.set)
-        self._io_thread.wakeup()
-        posted.wait()
 
 
 class PendingFlush:

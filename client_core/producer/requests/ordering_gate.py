@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from bisect import insort
 from collections import OrderedDict, deque
-from operator import attrgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
@@ -26,18 +26,17 @@ if TYPE_CHECKING:
 
 
 class _Waiter:
-    """A thread that waits for all requests up to a number, or a call. Guarded by the lock."""
+    """A thread that waits for all requests of a topic up to a number. Guarded by the lock."""
 
-    __slots__ = ("call", "condition", "may_go", "number")
+    __slots__ = ("condition", "may_go", "number")
 
-    def __init__(self, number: int, lock: threading.Lock, call: Callable[[], None] | None = None) -> None:
+    def __init__(self, number: int, lock: threading.Lock) -> None:
         self.number = number
         self.condition = threading.Condition(lock)
-        self.call = call
         self.may_go = False
 
 
-_number: Final = attrgetter("number")
+_number: Final = itemgetter(0)
 
 
 class _GatedTopic:
@@ -69,7 +68,7 @@ class OrderingGate:
         self._parked: OrderedDict[PendingRequest, int] = OrderedDict()
         self._last_number = 0
         #: By number: flushes read it before they come here, and may come in another order.
-        self._flushes: deque[_Waiter] = deque()
+        self._flushes: deque[tuple[int, Callable[[], None]]] = deque()
         self._closed = False
 
     # -- parked requests -------------------------------------------------------------------------------------
@@ -121,11 +120,8 @@ class OrderingGate:
             if not held.queued and not held.unblocked:
                 del self._topics[request.topic]
             first = next(iter(self._parked.values()), FOREVER_MS)
-            while self._flushes and self._flushes[0].number < first:
-                waiter = self._flushes.popleft()
-                self._wake(waiter)
-                if waiter.call is not None:
-                    calls.append(waiter.call)
+            while self._flushes and self._flushes[0][0] < first:
+                calls.append(self._flushes.popleft()[1])
         for call in calls:
             call()
 
@@ -169,24 +165,8 @@ class OrderingGate:
 
     @property
     def last_number(self) -> int:
-        """Returns the number for `wait_for_parked`, for all requests that are parked now. A plain read."""
+        """Returns the number for `call_after_parked`, for all requests that are parked now. A plain read."""
         return self._last_number
-
-    def wait_for_parked(self, up_to_number: int, clock: Clock) -> None:
-        """Blocks until all requests up to that number are appended, or have failed.
-
-        Not on the I/O thread.
-        """
-        with self._lock:
-            if next(iter(self._parked.values()), FOREVER_MS) > up_to_number:
-                return
-            waiter = _Waiter(up_to_number, self._lock)
-            self._add_flush(waiter)
-            try:
-                clock.wait_for(waiter.condition, lambda: waiter.may_go, FOREVER_MS)
-            finally:
-                if not waiter.may_go:
-                    self._flushes.remove(waiter)
 
     def call_after_parked(self, up_to_number: int, call: Callable[[], None]) -> None:
         """Calls `call` when all requests up to that number are appended, or have failed: now, or later on the
@@ -194,7 +174,7 @@ class OrderingGate:
         """
         with self._lock:
             if next(iter(self._parked.values()), FOREVER_MS) <= up_to_number:
-                self._add_flush(_Waiter(up_to_number, self._lock, call))
+                insort(self._flushes, (up_to_number, call), key=_number)
                 return
         call()
 
@@ -214,13 +194,8 @@ class OrderingGate:
         # The I/O thread has yet to check these: a record for a new partition would overtake them.
         return bool(held.unblocked) and held.unblocked_at_count != self._partition_count(topic)
 
-    def _add_flush(self, waiter: _Waiter) -> None:
-        insort(self._flushes, waiter, key=_number)
-
     def _wake_waiters(self, topic: str, held: _GatedTopic) -> None:
         while held.waiters and not self._blocks(topic, held, held.waiters[0].number):
-            self._wake(held.waiters.popleft())
-
-    def _wake(self, waiter: _Waiter) -> None:
-        waiter.may_go = True
-        waiter.condition.notify()
+            waiter = held.waiters.popleft()
+            waiter.may_go = True
+            waiter.condition.notify()

@@ -6,7 +6,6 @@ Twins of ProducerBatchTest.
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -25,8 +24,6 @@ from client_core.record.memory_records_builder import MemoryRecordsBuilder
 from client_core.record.record_batch import decode_record_batch
 from tests.producer.batches import TOPIC, WALL_MS, Owner, record, size_of, tp, values_in
 from tests.support.counted_work import python_calls
-from tests.support.mock_clock import MockClock
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -476,16 +473,6 @@ def filled(count: int) -> tuple[IncompleteBatches, list[ProducerBatch]]:
     return incomplete, batches
 
 
-def waiting_for(
-    flush: FlushTicket, clock: MockClock, threads: ThreadPoolExecutor, until_ms: int
-) -> Future[bool]:
-    """A thread that waits for the flush; returned when it waits."""
-    before = clock.waiters
-    waiting = threads.submit(flush.wait, clock, until_ms)
-    wait_until(lambda: clock.waiters > before, what="a thread to wait", every_s=0.001)
-    return waiting
-
-
 def test_batches_are_kept_in_their_order_until_they_are_removed() -> None:
     incomplete, batches = filled(3)
     assert list(incomplete.snapshot()) == batches
@@ -535,18 +522,17 @@ def test_a_flush_waits_for_the_parts_of_a_split_batch() -> None:
 
 @pytest.mark.behaviour("ACC-12")
 @pytest.mark.java("RecordAccumulatorTest.ProduceRequestResultAwaitAllDependents")
-def test_a_thread_that_waits_for_a_batch_waits_for_all_its_parts() -> None:
+def test_what_waits_for_a_batch_is_called_after_all_its_parts() -> None:
     incomplete, (batch,) = filled(1)
-    flush = incomplete.begin_flush(None)
+    done: list[bool] = []
+    incomplete.begin_flush(lambda: done.append(True))
     parts = [new_batch(), new_batch()]
     incomplete.split(batch, parts)
     incomplete.remove(batch)
-    with ThreadPoolExecutor() as threads:
-        waiting = waiting_for(flush, MockClock(), threads, 10**9)
-        incomplete.remove(parts[0])
-        assert not waiting.done()
-        incomplete.remove(parts[1])
-        assert waiting.result(10)
+    incomplete.remove(parts[0])
+    assert done == []
+    incomplete.remove(parts[1])
+    assert done == [True]
 
 
 def test_flushes_wait_neither_for_each_other_nor_for_the_parts_of_a_later_batch() -> None:
@@ -563,19 +549,3 @@ def test_flushes_wait_neither_for_each_other_nor_for_the_parts_of_a_later_batch(
     assert not both.is_done
     incomplete.remove(part)
     assert both.is_done
-
-
-def test_a_blocked_flush_goes_on_when_it_is_done_and_gives_up_at_its_deadline() -> None:
-    clock = MockClock()
-    incomplete, batches = filled(2)
-    flush = incomplete.begin_flush(None)
-    with ThreadPoolExecutor() as threads:
-        impatient = waiting_for(flush, clock, threads, 100)
-        patient = waiting_for(flush, clock, threads, 10**9)
-        clock.advance(100)
-        assert not impatient.result(10)
-        incomplete.remove(batches[0])
-        assert not patient.done()
-        incomplete.remove(batches[1])
-        assert patient.result(10)
-    assert flush.wait(clock, 0)

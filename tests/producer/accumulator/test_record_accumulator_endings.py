@@ -35,7 +35,6 @@ from tests.producer.batches import (
     tp,
     values_in,
 )
-from tests.support.mock_clock import MockClock
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced
 from tests.support.waiting import patient
@@ -624,17 +623,12 @@ def test_an_abort_ends_batches_that_were_never_drained_and_the_others_go_on() ->
 
 @pytest.mark.behaviour("ACC-12")
 @pytest.mark.java("RecordAccumulatorTest.AwaitFlushComplete")
-def test_a_flush_whose_wait_is_interrupted_is_over() -> None:
-    class Interrupted(MockClock):
-        def wait_for(self, *_: object) -> bool:
-            raise KeyboardInterrupt
-
+def test_an_abandoned_flush_is_over() -> None:
     bench = Bench(batch_bytes=4096, linger_ms=FOREVER_MS)
     bench.append([RECORD])
     flush = bench.accumulator.begin_flush()
     assert bench.ready_ids == {0}
-    with pytest.raises(KeyboardInterrupt):
-        flush.wait(Interrupted(), FOREVER_MS)
+    flush.abandon()
     assert not bench.accumulator.flush_in_progress
     assert bench.ready_ids == set()
     bench.drain_and_finish_all()
