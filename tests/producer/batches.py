@@ -21,6 +21,7 @@ from tests.support.mock_clock import MockClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from uuid import UUID
 
     from client_core.errors import KafkaError
     from client_core.producer.accumulator.batch_appender import AppendResult
@@ -156,6 +157,9 @@ class CountingSequences:
 
     def leave(self, partitions: Iterable[TopicPartition], /) -> None:
         self.left += partitions
+
+    def follow(self, topic_ids: Mapping[str, UUID], /) -> None:
+        """All topics stay as they are."""
 
     def finished(self, batch: ProducerBatch) -> None:
         batches = self.in_flight.get(batch.topic_partition, [])

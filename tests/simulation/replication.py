@@ -88,6 +88,8 @@ class Replication(ABC):
         self.wire: Final = WireTrace()
         #: When a broker has forgotten batches of a producer, by partition.
         self.forgot: dict[Place, list[int]] = {}
+        #: When all brokers forgot all producers.
+        self.expired_ms: list[int] = []
         self._replicas: dict[tuple[int, UUID | None, Place], Replica] = {}
         #: The topics that there are.
         self._names: set[str] = set()
@@ -426,6 +428,7 @@ class Replication(ABC):
 
     def forget_producers(self) -> None:
         """All brokers forget all producers, as after producer.id.expiration.ms."""
+        self.expired_ms.append(self.world.now_ms)
         for (_, _, place), replica in self._replicas.items():
             replica.log.forget_producers()
             self._note_forgotten(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +12,7 @@ from client_core.error_codes import Errors
 from service.spool.reader import Stored
 from tests.simulation.callers import value_of
 from tests.simulation.copies import _reasons
+from tests.simulation.judge import came_first_where_all_was_forgotten
 from tests.simulation.plan import FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan, plan_of
 from tests.simulation.run import Run, run
 from tests.simulation.shrink import shrunk
@@ -20,6 +22,8 @@ from tests.simulation.world import SimulationError
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.simulation.brokers import ReplicatedBrokers
 
 #: One in eight of them is in `make test`; `make simulate` runs others, by the thousand.
 SEEDS = range(48)
@@ -174,6 +178,40 @@ def test_a_batch_that_was_stored_after_the_refusal_of_an_earlier_one_may_be_writ
         return len(_reasons(one, b"value", [first, again]))
 
     assert (reasons(sent_ms=100), reasons(sent_ms=201)) == (1, 0)
+
+
+def test_batches_for_a_topic_that_was_made_again_stay_in_order_though_its_first_leader_hangs() -> None:
+    """Seed 242182: the next leader knew no sequence, and stored a later batch than the one on its way."""
+    requests = [
+        _request(number, at_ms, [RecordPlan(f"r{number}.0", "k1", None, 20)])
+        for number, at_ms in enumerate((20, 380, 900, 1_150))
+    ]
+    faults = [FaultPlan(100, "delete topic", 1, 277), FaultPlan(385, "stuck broker", 1, 1_200)]
+    plan = _plan(requests, faults)
+    kept: list[Run] = []
+    run(replace(plan, kafka={**plan.kafka, "request.timeout.ms": "2500"}), keep=kept)
+    said = [outcome.what for attempt in kept[0].attempts for outcome in attempt.outcomes()]
+    assert said == ["acknowledged"] * 4
+
+
+def test_where_brokers_forgot_the_producer_a_later_batch_may_come_first() -> None:
+    """Seed 240485: as above, but the topic stays, and all brokers forget the producer. It can't know."""
+    place, wire = ("orders", 0), WireTrace()
+    append = Append("sidecar 1", place, 5, 1, 0, 13, at_ms=100)
+    wire._values["sidecar 1"] = {b"earlier": 200}
+    wire.appends = {
+        b"before": [append],
+        b"later": [append._replace(offset=6, at_ms=400)],
+        b"earlier": [append._replace(offset=7, at_ms=500)],
+    }
+
+    def is_explained(expired_ms: int) -> bool:
+        brokers = cast("ReplicatedBrokers", SimpleNamespace(wire=wire, expired_ms=[expired_ms]))
+        return came_first_where_all_was_forgotten(brokers, "sidecar 1", place, b"later", b"earlier")
+
+    assert [is_explained(expired_ms) for expired_ms in (50, 150, 300, 450)] == [False, True, True, False]
+    wire._values["sidecar 1"][b"earlier"] = 450
+    assert not is_explained(300), "it was sent after the later one was stored"
 
 
 # -- the judge notices ---------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from client_core.producer.accumulator.partitioner import PartitionLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+    from uuid import UUID
 
     from client_core.cluster import Cluster, Node, TopicPartitions
     from client_core.producer.accumulator.producer_batch import ProducerBatch
@@ -132,6 +133,8 @@ class Sequences(Protocol):
 
     def leave(self, partitions: Iterable[TopicPartition], /) -> None: ...
 
+    def follow(self, topic_ids: Mapping[str, UUID], /) -> None: ...
+
 
 class Unbuildable(NamedTuple):
     """A drained batch that could not be encoded: only this batch fails."""
@@ -186,6 +189,7 @@ class BatchDrain:
         # The results of `ready`, for the drain that follows it with the same snapshot.
         self._placed_by: PartitionLeaders | None = None
         self._placed: dict[TopicPartition, tuple[Node | None, int | None]] = {}
+        self._topic_ids: Mapping[str, UUID] | None = None
 
     def ready(self, leaders: PartitionLeaders, now_ms: int, *, send_all: bool) -> ReadyCheckResult:
         """See RecordAccumulator.ready. `send_all`: each batch not in backoff is ready, full or not."""
@@ -240,6 +244,10 @@ class BatchDrain:
             return {}
         if leaders is not self._placed_by:
             self._placed_by, self._placed = leaders, {}
+        topic_ids = leaders.cluster.topic_ids
+        if topic_ids is not self._topic_ids and self._sequences is not None:
+            self._topic_ids = topic_ids
+            self._sequences.follow(topic_ids)
         for topic_partition in tuple(self._queues.waiting):
             place = self._placed.get(topic_partition)
             if place is None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from client_core.record.record_batch import increment_sequence
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from client_core.producer.accumulator.producer_batch import ProducerBatch, ProducerIdAndEpoch
 
 #: Per producer and partition, to detect duplicates. Source: ProducerStateEntry.NUM_BATCHES_TO_RETAIN.
@@ -39,6 +41,9 @@ class PartitionSequences:
     next_sequence: int = 0
     last_acked_sequence: int | None = None
     last_acked_offset: int | None = None
+    topic_id: UUID | None = None
+    #: The next sequence when the topic was made again, until one from there on is acknowledged.
+    _first_of_new_log: int | None = None
     in_flight: list[ProducerBatch] = field(default_factory=list)
     #: Per batch in flight: how many batches were ever added after it, finished ones included.
     _followers: dict[ProducerBatch, int] = field(default_factory=dict)
@@ -51,7 +56,8 @@ class PartitionSequences:
     @property
     def is_window_full(self) -> bool:
         """Returns whether a broker could mistake one more batch: see TransactionManager.must_wait."""
-        safe = 1 if self.last_acked_sequence is None else _BATCHES_THAT_BROKERS_REMEMBER
+        is_known = self.last_acked_sequence is not None and self._first_of_new_log is None
+        safe = _BATCHES_THAT_BROKERS_REMEMBER if is_known else 1
         return self.batches_since_oldest >= safe
 
     def add_in_flight(self, batch: ProducerBatch) -> None:
@@ -74,6 +80,16 @@ class PartitionSequences:
         """Notes an acknowledged sequence; answers may come out of order."""
         if self.last_acked_sequence is None or is_later(sequence, self.last_acked_sequence):
             self.last_acked_sequence = sequence
+        if self._first_of_new_log is not None and not is_later(self._first_of_new_log, sequence):
+            self._first_of_new_log = None
+
+    def follow(self, topic_id: UUID | None) -> None:
+        """Notes the topic's id, if it is known: brokers know no producer of a topic that was made again."""
+        if topic_id is None or topic_id == self.topic_id:
+            return
+        if self.topic_id is not None:
+            self._first_of_new_log = self.next_sequence
+        self.topic_id = topic_id
 
     def acked_offset(self, offset: int) -> None:
         if self.last_acked_offset is None or offset > self.last_acked_offset:
@@ -93,7 +109,7 @@ class PartitionSequences:
             sequence = increment_sequence(sequence, batch.record_count)
         self.producer = producer
         self.next_sequence = sequence
-        self.last_acked_sequence = None
+        self.last_acked_sequence = self._first_of_new_log = None
         # Under the new epoch a broker has none of them yet.
         self._followers = {batch: n for n, batch in enumerate(reversed(self.in_flight))}
 

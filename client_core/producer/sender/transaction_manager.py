@@ -38,6 +38,7 @@ from client_core.record.record_batch import increment_sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from uuid import UUID
 
     from client_core.backoff import ExponentialBackoff
     from client_core.cluster import TopicPartition
@@ -127,6 +128,7 @@ class TransactionManager:
         self._unresolved: dict[TopicPartition, int] = {}
         self._to_rewrite: set[TopicPartition] = set()
         self._left: dict[TopicPartition, None] = {}
+        self._topic_ids: Mapping[str, UUID] = {}
         self._bump_required = False
         self._attempts = 0
         self._next_attempt_ms: int | None = None
@@ -322,6 +324,12 @@ class TransactionManager:
 
     # -- for the drain (RecordAccumulator) -------------------------------------------------------------------
 
+    def follow(self, topic_ids: Mapping[str, UUID]) -> None:
+        """Notes which topics were made again, by the ids in a new snapshot."""
+        self._topic_ids = topic_ids
+        for topic_partition, entry in self._partitions.items():
+            entry.follow(topic_ids.get(topic_partition.topic))
+
     def must_wait(self, batch: ProducerBatch) -> bool:
         """Returns whether sending the batch now could break the sequence (IDM-03, IDM-05).
 
@@ -332,8 +340,8 @@ class TransactionManager:
         connection. And while a batch that may be stored is retried, those behind it are acknowledged and make
         room for more. So all batches since the oldest in flight count, not only those in flight. From an
         unknown producer a broker accepts any sequence: a second batch, while the first must be sent again. So
-        the first is sent alone. Java sends in all these cases; the retried batch is then out of order until
-        delivery.timeout.ms, or written again under the next epoch.
+        the first is sent alone, also after the topic was made again. Java sends in all these cases; the
+        retried batch is then out of order until delivery.timeout.ms, or written again under the next epoch.
         """
         if self._producer is None:
             return True
@@ -358,6 +366,8 @@ class TransactionManager:
         entry = self._partitions[batch.topic_partition]
         if entry.producer != producer and not entry.in_flight:
             entry.start_at_beginning(producer)
+        if entry.topic_id is None:
+            entry.topic_id = self._topic_ids.get(batch.topic_partition.topic)
         sequence = entry.next_sequence
         batch.set_producer_state(producer.producer_id, producer.epoch, sequence)
         entry.next_sequence = increment_sequence(sequence, batch.record_count)

@@ -31,6 +31,7 @@ from tests.producer.sequence_rig import (
     send_and_acknowledge,
     state_of,
 )
+from tests.support.metadata_responses import metadata_response, topic, topic_id_of
 from tests.support.sender_rig import (
     DELIVERY_TIMEOUT_MS,
     ORDERS_0,
@@ -504,6 +505,31 @@ def test_the_first_batch_of_a_partition_goes_alone_and_then_five_at_a_time() -> 
         rig.send(turns=2)
     assert first_in_flight_sequence(rig.idempotence, ORDERS_0) == 1
     assert len(rig.sender.in_flight_batches_of(ORDERS_0)) <= 5
+
+
+@pytest.mark.behaviour("IDM-03")
+def test_the_first_batch_goes_alone_again_when_the_topic_was_made_again() -> None:
+    """Its brokers know no producer, and would accept the second one first."""
+    rig = acknowledged_rig()
+    rig.send()
+    rig.send()
+    for topic_id in ("orders", "another", "another"):
+        found = topic("orders", 2, topic_id=topic_id_of(topic_id))
+        rig.client.update_metadata(metadata_response(nodes=1, topics=[found]), 13)
+        rig.send(turns=2)
+    assert [len(rig.client.requests), next_sequence(rig.idempotence, ORDERS_0)] == [3, 4]
+    for offset in (1, 2):
+        rig.respond(produced(ORDERS_0, offset=offset))
+        rig.turn()
+    assert len(rig.client.requests) == 1, "what the old topic acknowledges says nothing of the new one"
+    rig.respond(produced(ORDERS_0, offset=3))
+    for _ in range(3):
+        rig.send(turns=2)
+    assert len(rig.client.requests) == 1
+    rig.respond(produced(ORDERS_0, offset=0))
+    for _ in range(3):
+        rig.send(turns=2)
+    assert len(rig.client.requests) > 1
 
 
 @pytest.mark.behaviour("IDM-02")
