@@ -130,7 +130,7 @@ class Spool:
     def entries(self) -> int:
         """The number of records to deliver."""
         view = self.delivery.view
-        return max(self.writer.committed_sequence - view.read_sequence, 0) + view.undone
+        return max(self.writer.committed_sequence - view.done, 0) + view.undone
 
     @property
     def bytes(self) -> int:
