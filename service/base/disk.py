@@ -72,6 +72,13 @@ class Disk:
         """Returns the size of a file in bytes."""
         return path.stat().st_size
 
+    def is_at(self, descriptor: int, path: Path) -> bool:
+        """Returns whether an open file still has this name: somebody may have deleted or moved it."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def make_folder(self, path: Path, mode: int) -> None:
         """Creates a folder in an existing one."""
         path.mkdir(mode=mode)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -126,10 +125,7 @@ class DeadLetterFolder:
         self._disk = disk
         self._lock = threading.Lock()
         self._open: _Open | None = None
-        if not self._folder.exists():
-            disk.make_folder(self._folder, 0o700)
-        # Also if it exists: a process may have created it and ended before it was on the disk.
-        disk.sync_folder(folder)
+        self._make_folder()
         self._known: set[int] = set()
         #: The size and the number of records of each file; below, their totals.
         self._held: dict[str, tuple[int, int]] = {}
@@ -225,11 +221,24 @@ class DeadLetterFolder:
 
     # -- files and counts ------------------------------------------------------------------------------------
 
+    def _make_folder(self) -> None:
+        """Creates the folder if it is missing, and has its name on the disk. Raises OSError."""
+        if not self._folder.exists():
+            self._disk.make_folder(self._folder, 0o700)
+        # Also if it exists: a process may have created it and ended before it was on the disk.
+        self._disk.sync_folder(self._folder.parent)
+
     def _writable(self) -> _Open:
         opened = self._open
-        if opened is not None and opened.end < FILE_BYTES and os.fstat(opened.descriptor).st_nlink:
+        if (
+            opened is not None
+            and opened.end < FILE_BYTES
+            and self._disk.is_at(opened.descriptor, opened.path)
+        ):
             return opened  # not a deleted file: it would lose what is written to it
         self.close()
+        if not self._folder.exists():
+            self._make_folder()  # somebody has emptied the spool's folder
         salt = new_salt()
         path = self._folder / f"{self._number + 1:020d}-{salt.hex()}.records"
         descriptor = self._disk.create(path)

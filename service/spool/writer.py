@@ -278,7 +278,11 @@ class SpoolWriter:
     def _room_for(self, data_bytes: int) -> _Open:
         """Returns the file for so many bytes: the present one, or a new one."""
         opened = self._open
-        if opened is not None and opened.end and opened.end + data_bytes > self._segment_bytes:
+        if opened is not None and (
+            (opened.end and opened.end + data_bytes > self._segment_bytes)
+            # What is written to a deleted file is lost.
+            or not self._disk.is_at(opened.descriptor, self._segments.path_of(opened.segment))
+        ):
             self._disk.close(opened.descriptor)
             opened = self._open = None
         if opened is None:

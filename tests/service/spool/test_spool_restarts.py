@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core import NotEnoughReplicasError
+from client_core import NotEnoughReplicasError, TopicAuthorizationError
 from service.spool.delivery import MARK_EVERY_MS
 from service.spool.folder import Mark, read_mark
-from tests.support.spooling import SpoolRig, failure, record, records
+from service.spool.writer import Spooled, SpoolFault
+from tests.support.spooling import SpoolRig, dead_letters_of, failure, record, records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,3 +112,55 @@ def test_what_waits_is_counted_right_before_anything_was_read(
     rig.spool.start(lambda function: function())
     rig.spool.close(10_000)
     assert f"spool: 1 records of {rig.folder} are to be delivered" in caplog.text
+
+
+def test_without_its_files_it_waits_for_new_records_and_turns_no_more(rig: SpoolRig) -> None:
+    """Somebody deleted them all to give up what waits, and left the mark."""
+    for path in rig.segments:
+        path.unlink()
+    rig = again(rig)
+    rig.settle()
+    assert (rig.sent, rig.spool.entries) == ([], 0)
+    rig.spool_in([record("next")])
+    rig.settle()
+    assert rig.sent == ["next"]
+
+
+# -- a folder that somebody empties or moves while the sidecar runs ------------------------------------------
+
+
+def test_records_that_come_after_the_folder_was_emptied_are_delivered(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.spool_in([record("before")])
+    rig.settle()
+    for path in rig.segments:
+        path.unlink()
+    assert rig.spool_in([record("after")]) == Spooled(2, 1)
+    rig.deliver()
+    assert (rig.sent, rig.spool.delivery.lost) == (["before", "after"], 0)
+
+
+def test_while_the_folder_is_moved_away_records_are_refused_and_later_ones_delivered(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.spool_in([record("before")])
+    rig.settle()
+    rig.folder.rename(tmp_path / "moved")
+    assert rig.spool_in([record("refused")]) == SpoolFault(
+        "the spool could not store the records: begin a file: No such file or directory", "no"
+    )
+    rig.folder.mkdir()
+    assert rig.spool_in([record("after")]) == Spooled(2, 1)
+    rig.settle()
+    assert (rig.sent, rig.spool.delivery.lost) == (["before", "after"], 0)
+    assert read_mark(rig.folder, rig.disk) == Mark(3)
+
+
+def test_a_dead_letter_that_comes_after_the_folder_was_emptied_is_kept(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
+    for value in ("before", "after"):
+        rig.spool_in([record(value)])
+        rig.wait_out()
+        rig.settle()
+        assert dead_letters_of(rig) == [(value, "forbidden")]
+        shutil.rmtree(rig.folder / "aside")
