@@ -59,6 +59,10 @@ class SpoolFullError(Exception):
     """The records would exceed the limit of the folder, or of the queue for the disk."""
 
 
+class TooLargeForSpoolError(Exception):
+    """The records would not even fit in an empty spool."""
+
+
 class SpoolClosedError(Exception):
     """The spool accepts no more records."""
 
@@ -151,7 +155,7 @@ class SpoolWriter:
     def submit(self, records: Sequence[ProducerRecord], on_done: Completion) -> None:
         """Queues records; calls `on_done` when they are on the disk, or will not be.
 
-        Raises SpoolFullError or SpoolClosedError: nothing was accepted.
+        Raises TooLargeForSpoolError, SpoolFullError or SpoolClosedError: nothing was accepted.
         """
         self._queue_up(records, on_done, self._max_bytes)
 
@@ -167,6 +171,10 @@ class SpoolWriter:
         with self._condition:
             if self._closed:
                 raise SpoolClosedError("the spool is closed")
+            if max_bytes is not None and most_bytes > max_bytes:
+                raise TooLargeForSpoolError(
+                    f"the records may take {most_bytes} bytes, more than spool_max_bytes ({max_bytes})"
+                )
             if max_bytes is not None and held_bytes + self._queued_bytes + most_bytes > max_bytes:
                 raise SpoolFullError(
                     f"the spool is full: it holds {held_bytes + self._queued_bytes} bytes, {most_bytes} "
