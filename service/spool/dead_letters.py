@@ -127,6 +127,8 @@ class DeadLetterFolder:
         self._open: _Open | None = None
         self._make_folder()
         self._known: set[int] = set()
+        #: The greatest number of a dead letter of earlier processes.
+        self.last_sequence = 0
         #: The size and the number of records of each file; below, their totals.
         self._held: dict[str, tuple[int, int]] = {}
         self._bytes = self._records = 0
@@ -301,6 +303,7 @@ class DeadLetterFolder:
             size, _ = self._held.get(file.path.name, (0, 0))
             self._note(file.path, size, len(file.records))
             for one in file.records:
+                self.last_sequence = max(self.last_sequence, one.sequence)
                 if len(self._known) < _MOST_KNOWN and not mark.is_done(one.sequence, one.topic or ""):
                     self._known.add(one.sequence)
         self._damaged_files = len(damaged_in(self._folder.parent))

@@ -164,3 +164,18 @@ def test_a_dead_letter_that_comes_after_the_folder_was_emptied_is_kept(tmp_path:
         rig.settle()
         assert dead_letters_of(rig) == [(value, "forbidden")]
         shutil.rmtree(rig.folder / "aside")
+
+
+def test_a_dead_letter_is_kept_where_only_earlier_dead_letters_were_left_of_the_folder(
+    tmp_path: Path,
+) -> None:
+    """Its number is none of theirs: a number that is there already is not stored again."""
+    rig = SpoolRig(tmp_path / "spool")
+    for value in ("before", "after"):
+        rig.producer.outcome_of = lambda *_: failure(TopicAuthorizationError())
+        rig.spool_in([record(value)])
+        rig.wait_out()
+        for path in (*rig.segments, rig.folder / "mark.json"):
+            path.unlink(missing_ok=True)
+        rig = rig.again()
+    assert dead_letters_of(rig) == [("before", "forbidden"), ("after", "forbidden")]
