@@ -209,17 +209,30 @@ class DeadLetterFolder:
 
     def keep_only(self, file: DeadLetterFile, kept: Sequence[DeadLetter]) -> None:
         """Keeps only these records of a file, and removes the others. Raises OSError."""
-        data = _bytes_of(kept, _salt_of(file.path))
+        self.prepare(file, kept)
+        self.remove_others(file, kept)
+
+    def prepare(self, file: DeadLetterFile, kept: Sequence[DeadLetter]) -> None:
+        """Does the part of `keep_only` that needs room on the disk, and changes nothing. Raises OSError."""
+        if kept:
+            self._disk.write_draft(file.path, _bytes_of(kept, _salt_of(file.path)))
+
+    def remove_others(self, file: DeadLetterFile, kept: Sequence[DeadLetter]) -> None:
+        """Does the rest of `keep_only`. Raises OSError."""
         try:
             if kept:
-                self._disk.write_whole(file.path, data)
+                self._disk.put_draft(file.path)
             else:
                 self._disk.unlink(file.path)
                 self._disk.sync_folder(self._folder)
         except OSError:
             self._note_again(file.path)  # the error may have come before the change or after it
             raise
-        self._note(file.path, len(data), len(kept))
+        self._note(file.path, len(_bytes_of(kept, _salt_of(file.path))), len(kept))
+
+    def drop_prepared(self, file: DeadLetterFile) -> None:
+        """Undoes `prepare`."""
+        self._disk.drop_draft(file.path)
 
     # -- files and counts ------------------------------------------------------------------------------------
 
