@@ -14,6 +14,7 @@ Delivery's thread and the CLI's; the counts on any thread.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import re
@@ -340,13 +341,22 @@ def dead_letter_bytes_in(folder: Path) -> int:
 def _sizes_in(folder: Path) -> list[tuple[Path, int]]:
     if not folder.exists():
         return []
-    return [(path, path.stat().st_size) for path in sorted(folder.iterdir())]
+    found: list[tuple[Path, int]] = []
+    for path in sorted(folder.iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # a sidecar has requeued it
+            found.append((path, path.stat().st_size))
+    return found
 
 
 def _files_in(folder: Path, disk: Disk) -> Iterator[DeadLetterFile]:
     for path, _ in _sizes_in(folder):
-        if _RECORDS.fullmatch(path.name) is not None:
-            yield read_dead_letters(path, disk)
+        if _RECORDS.fullmatch(path.name) is None:
+            continue
+        try:
+            file = read_dead_letters(path, disk)
+        except FileNotFoundError:
+            continue  # a sidecar has requeued it
+        yield file
 
 
 def _salt_of(path: Path) -> bytes:
