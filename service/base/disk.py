@@ -72,6 +72,13 @@ class Disk:
         """Returns the size of a file in bytes."""
         return path.stat().st_size
 
+    def is_at(self, descriptor: int, path: Path) -> bool:
+        """Returns whether an open file still has this name: somebody may have deleted or moved it."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def make_folder(self, path: Path, mode: int) -> None:
         """Creates a folder in an existing one."""
         path.mkdir(mode=mode)
@@ -86,20 +93,32 @@ class Disk:
 
     def write_whole(self, path: Path, data: bytes) -> None:
         """Replaces the content of a file durably: after a crash it is the old or the new, never a part."""
-        draft = path.with_name(f".{path.name}.draft")
+        self.write_draft(path, data)
+        self.put_draft(path)
+
+    def write_draft(self, path: Path, data: bytes) -> None:
+        """Writes a file's next content to the disk, beside the file; `put_draft` replaces the file by it."""
+        draft = _draft_of(path)
         self.unlink(draft)
         descriptor = self.create(draft)
         try:
             self.write_all(descriptor, data)
             self.fsync(descriptor)
         except OSError:
-            with contextlib.suppress(OSError):
-                self.unlink(draft)  # other files need the space on a full disk
+            self.drop_draft(path)
             raise
         finally:
             self.close(descriptor)
-        self.rename(draft, path)
+
+    def put_draft(self, path: Path) -> None:
+        """Replaces a file by its draft, durably."""
+        self.rename(_draft_of(path), path)
         self.sync_folder(path.parent)
+
+    def drop_draft(self, path: Path) -> None:
+        """Deletes a file's draft if it can: other files need the space on a full disk."""
+        with contextlib.suppress(OSError):
+            self.unlink(_draft_of(path))
 
     def write_all(self, descriptor: int, data: bytes) -> None:
         """Writes all of the bytes."""
@@ -117,3 +136,7 @@ class Disk:
     def rename(self, old: Path, new: Path) -> None:
         """Renames a file within one file system."""
         old.rename(new)
+
+
+def _draft_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.draft")

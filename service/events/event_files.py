@@ -109,6 +109,9 @@ class EventFiles:
         if self._open is not None and self._size and self._size + len(data) > self._limits.max_bytes:
             self._finish()
         try:
+            if self._open is not None and not self._disk.is_at(self._open.descriptor, self._open.path):
+                self._disk.close(self._open.descriptor)  # what is written to a deleted file is lost
+                self._open = None
             if self._open is None:
                 self._open = self._new_file(now_ms)
             self._append(self._open, data)
@@ -170,8 +173,12 @@ class EventFiles:
 
     def _delete_oldest(self) -> None:
         found = [(path, self._finished_name.fullmatch(path.name)) for path in self._folder.iterdir()]
-        ours = sorted((m["boot"], int(m["number"]), path) for path, m in found if m is not None)
-        for _, _, path in ours[: max(len(ours) - self._limits.files, 0)]:
+        # A boot after this one is an earlier one, when the clock was ahead.
+        boot = f"{self._origin.boot_id:016x}"
+        ours = sorted(
+            (m["boot"] <= boot, m["boot"], int(m["number"]), path) for path, m in found if m is not None
+        )
+        for *_, path in ours[: max(len(ours) - self._limits.files, 0)]:
             self._disk.unlink(path)
 
     # -- faults ----------------------------------------------------------------------------------------------

@@ -28,9 +28,15 @@ from service.produce.once import STAYS, repeated
 from service.produce.produce_answers import Answer, answer_of_problem, json_answer
 from service.produce.produce_forms import Form
 from service.spool.spool import Spool
-from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError
+from service.spool.writer import (
+    SpoolClosedError,
+    Spooled,
+    SpoolFault,
+    SpoolFullError,
+    TooLargeForSpoolError,
+)
 from service.wire.asgi import Receive
-from service.wire.errors import Problem, ProblemError
+from service.wire.errors import WHOLE_BODY, Problem, ProblemError
 from service.wire.reasons import SHUTTING_DOWN, SPOOL, UNKNOWN_PARTITION
 from service.wire.waiting import refusal_of, wait_for_result
 
@@ -165,6 +171,8 @@ class SpooledProduce:
     def _submit(self, topic: str, records: Sequence[ProducerRecord], done: Callable[[Answer], None]) -> None:
         try:
             self._spool.submit(records, lambda outcomes: done(_answer_of(topic, outcomes)))
+        except TooLargeForSpoolError as e:
+            raise ProblemError(Problem(413, str(e), place=WHOLE_BODY)) from e
         except SpoolFullError as e:
             raise ProblemError(
                 Problem(503, str(e), retriable=True, headers=(_FULL_RETRY_AFTER,), reason=SPOOL)

@@ -14,9 +14,9 @@ Delivery's thread and the CLI's; the counts on any thread.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
-import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -126,11 +126,10 @@ class DeadLetterFolder:
         self._disk = disk
         self._lock = threading.Lock()
         self._open: _Open | None = None
-        if not self._folder.exists():
-            disk.make_folder(self._folder, 0o700)
-        # Also if it exists: a process may have created it and ended before it was on the disk.
-        disk.sync_folder(folder)
+        self._make_folder()
         self._known: set[int] = set()
+        #: The greatest number of a dead letter of earlier processes.
+        self.last_sequence = 0
         #: The size and the number of records of each file; below, their totals.
         self._held: dict[str, tuple[int, int]] = {}
         self._bytes = self._records = 0
@@ -211,25 +210,51 @@ class DeadLetterFolder:
 
     def keep_only(self, file: DeadLetterFile, kept: Sequence[DeadLetter]) -> None:
         """Keeps only these records of a file, and removes the others. Raises OSError."""
-        data = _bytes_of(kept, _salt_of(file.path))
+        self.prepare(file, kept)
+        self.remove_others(file, kept)
+
+    def prepare(self, file: DeadLetterFile, kept: Sequence[DeadLetter]) -> None:
+        """Does the part of `keep_only` that needs room on the disk, and changes nothing. Raises OSError."""
+        if kept:
+            self._disk.write_draft(file.path, _bytes_of(kept, _salt_of(file.path)))
+
+    def remove_others(self, file: DeadLetterFile, kept: Sequence[DeadLetter]) -> None:
+        """Does the rest of `keep_only`. Raises OSError."""
         try:
             if kept:
-                self._disk.write_whole(file.path, data)
+                self._disk.put_draft(file.path)
             else:
                 self._disk.unlink(file.path)
                 self._disk.sync_folder(self._folder)
         except OSError:
             self._note_again(file.path)  # the error may have come before the change or after it
             raise
-        self._note(file.path, len(data), len(kept))
+        self._note(file.path, len(_bytes_of(kept, _salt_of(file.path))), len(kept))
+
+    def drop_prepared(self, file: DeadLetterFile) -> None:
+        """Undoes `prepare`."""
+        self._disk.drop_draft(file.path)
 
     # -- files and counts ------------------------------------------------------------------------------------
 
+    def _make_folder(self) -> None:
+        """Creates the folder if it is missing, and has its name on the disk. Raises OSError."""
+        if not self._folder.exists():
+            self._disk.make_folder(self._folder, 0o700)
+        # Also if it exists: a process may have created it and ended before it was on the disk.
+        self._disk.sync_folder(self._folder.parent)
+
     def _writable(self) -> _Open:
         opened = self._open
-        if opened is not None and opened.end < FILE_BYTES and os.fstat(opened.descriptor).st_nlink:
+        if (
+            opened is not None
+            and opened.end < FILE_BYTES
+            and self._disk.is_at(opened.descriptor, opened.path)
+        ):
             return opened  # not a deleted file: it would lose what is written to it
         self.close()
+        if not self._folder.exists():
+            self._make_folder()  # somebody has emptied the spool's folder
         salt = new_salt()
         path = self._folder / f"{self._number + 1:020d}-{salt.hex()}.records"
         descriptor = self._disk.create(path)
@@ -292,6 +317,7 @@ class DeadLetterFolder:
             size, _ = self._held.get(file.path.name, (0, 0))
             self._note(file.path, size, len(file.records))
             for one in file.records:
+                self.last_sequence = max(self.last_sequence, one.sequence)
                 if len(self._known) < _MOST_KNOWN and not mark.is_done(one.sequence, one.topic or ""):
                     self._known.add(one.sequence)
         self._damaged_files = len(damaged_in(self._folder.parent))
@@ -315,13 +341,22 @@ def dead_letter_bytes_in(folder: Path) -> int:
 def _sizes_in(folder: Path) -> list[tuple[Path, int]]:
     if not folder.exists():
         return []
-    return [(path, path.stat().st_size) for path in sorted(folder.iterdir())]
+    found: list[tuple[Path, int]] = []
+    for path in sorted(folder.iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # a sidecar has requeued it
+            found.append((path, path.stat().st_size))
+    return found
 
 
 def _files_in(folder: Path, disk: Disk) -> Iterator[DeadLetterFile]:
     for path, _ in _sizes_in(folder):
-        if _RECORDS.fullmatch(path.name) is not None:
-            yield read_dead_letters(path, disk)
+        if _RECORDS.fullmatch(path.name) is None:
+            continue
+        try:
+            file = read_dead_letters(path, disk)
+        except FileNotFoundError:
+            continue  # a sidecar has requeued it
+        yield file
 
 
 def _salt_of(path: Path) -> bytes:

@@ -206,11 +206,11 @@ class RefusedTopic(NamedTuple):
 class View(NamedTuple):
     """The lanes after the last turn, for other threads.
 
-    `undone`: the number of records that were read or skipped, and are not done. `oldest_wall_ms`: when the
-    oldest in memory was accepted. `refused`: the topics whose records brokers refuse, longest first.
+    `done` and `undone` are those of the mark. `oldest_wall_ms`: when the oldest in memory was accepted.
+    `refused`: the topics whose records brokers refuse, longest first.
     """
 
-    read_sequence: int
+    done: int
     undone: int
     oldest_wall_ms: int | None
     refused: Sequence[RefusedTopic] = ()
@@ -230,17 +230,29 @@ class Lanes:
         self._reader = SpoolReader(segments, mark.low, lambda *missing: self._missing.append(missing))
         self._lanes: dict[str, Lane] = {}
         self._memory_bytes = 0
-        self.view = View(mark.low, 0, None)
+        self.view = View(mark.done, mark.undone, None)
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(list(self._lanes.values()))
 
     @property
     def mark(self) -> Mark:
-        """The present mark: how far delivery is."""
-        lanes = self._lanes.items()
-        behind = {topic: first for topic, lane in lanes if (first := lane.first_undone) is not None}
-        return Mark(self._reader.sequence, behind, sum(lane.undone for _, lane in lanes))
+        """The present mark: how far delivery is. It is never behind the mark of the start."""
+        begun, read_until = self._begun_with, self._reader.sequence
+        behind: dict[str, int] = {}
+        if read_until < begun.done:
+            behind = {topic: max(first, read_until) for topic, first in begun.behind.items()}
+        for topic, lane in self._lanes.items():
+            first_undone = lane.first_undone
+            if first_undone is not None:
+                behind[topic] = first_undone
+        return Mark(max(read_until, begun.done), behind, self._undone)
+
+    @property
+    def _undone(self) -> int:
+        """The number of entries below the mark that are not done."""
+        unread = max(self._owed, 0) if self._reader.sequence < self._begun_with.done else 0
+        return unread + sum(lane.undone for lane in self._lanes.values())
 
     def read(self, committed: int) -> bool:
         """Reads the next entries below `committed`; returns whether there may be more. Raises OSError."""
@@ -286,14 +298,14 @@ class Lanes:
         """Updates `view`."""
         oldest = [stored for lane in self if (stored := lane.oldest) is not None]
         accepted = [stored.entry.accepted_wall_ms for stored in oldest if stored.entry is not None]
-        undone = sum(lane.undone for lane in self)
         refused = [
             RefusedTopic(lane.topic, lane.undone, *refusal)
             for lane in self
             if (refusal := lane.patience.refusal) is not None
         ]
         refused.sort(key=lambda topic: topic.since_ms)
-        self.view = View(self._reader.sequence, undone, min(accepted, default=None), refused)
+        done = max(self._reader.sequence, self._begun_with.done)
+        self.view = View(done, self._undone, min(accepted, default=None), refused)
 
     def _judge_missing(self) -> None:
         """Reports lost entries. Below the mark only as many are lost as it counts as undone."""

@@ -58,6 +58,7 @@ class SpoolReader:
             if self._segment is None:
                 self._segment, self._offset = self._segments.holding(self.sequence), 0
                 if self._segment is None:
+                    self.sequence = committed  # somebody deleted all files: nothing is left to wait for
                     break
                 self.sequence = max(self.sequence, self._segment.first_sequence)
             successor = self._segments.after(self._segment)

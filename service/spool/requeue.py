@@ -94,6 +94,8 @@ class Requeue:
         If a chunk is being written at that moment, its records may be both. `fault` None: all is done.
         """
         self.is_over = True
+        if self._chunk is not None:
+            self._dead_letters.drop_prepared(self._chunk.file)
         self._report_ended(Requeued(self._records, fault))
 
     def _begin_chunk(self) -> None:
@@ -112,6 +114,8 @@ class Requeue:
             else:
                 left.append(one)
         if records:
+            # First, because on a full disk the records would be requeued and stay dead letters, at each call.
+            self._dead_letters.prepare(file, left)
             self._chunk = _Chunk(file, len(records), left)
             self._put_back(records, self._reported)
 
@@ -123,6 +127,6 @@ class Requeue:
         if isinstance(outcome, SpoolFault):
             self.end(outcome.detail)
             return
-        self._dead_letters.keep_only(chunk.file, chunk.left)
+        self._dead_letters.remove_others(chunk.file, chunk.left)
         self._records += chunk.taken
         self._chunk = self._outcome = None

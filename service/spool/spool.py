@@ -59,9 +59,11 @@ class Spool:
         try:
             mark = read_mark(path, disk)
             self.segments: Final = Segments(path, disk)
-            # A machine crash may remove delivered entries from the end: their numbers must not be used again.
-            self.segments.next_sequence = max(self.segments.next_sequence, mark.done)
             self.dead_letters: Final = DeadLetterFolder(path, disk, mark)
+            # A machine crash, or a person, may remove entries from the end: numbers must not be used again.
+            self.segments.next_sequence = max(
+                self.segments.next_sequence, mark.done, self.dead_letters.last_sequence + 1
+            )
         except OSError as e:
             self._folder.close()
             raise SettingsError(f"spool_folder: can't read {path}: {e.strerror or e}") from e
@@ -130,7 +132,7 @@ class Spool:
     def entries(self) -> int:
         """The number of records to deliver."""
         view = self.delivery.view
-        return max(self.writer.committed_sequence - view.read_sequence, 0) + view.undone
+        return max(self.writer.committed_sequence - view.done, 0) + view.undone
 
     @property
     def bytes(self) -> int:

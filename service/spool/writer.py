@@ -59,6 +59,10 @@ class SpoolFullError(Exception):
     """The records would exceed the limit of the folder, or of the queue for the disk."""
 
 
+class TooLargeForSpoolError(Exception):
+    """The records would not even fit in an empty spool."""
+
+
 class SpoolClosedError(Exception):
     """The spool accepts no more records."""
 
@@ -151,7 +155,7 @@ class SpoolWriter:
     def submit(self, records: Sequence[ProducerRecord], on_done: Completion) -> None:
         """Queues records; calls `on_done` when they are on the disk, or will not be.
 
-        Raises SpoolFullError or SpoolClosedError: nothing was accepted.
+        Raises TooLargeForSpoolError, SpoolFullError or SpoolClosedError: nothing was accepted.
         """
         self._queue_up(records, on_done, self._max_bytes)
 
@@ -167,6 +171,10 @@ class SpoolWriter:
         with self._condition:
             if self._closed:
                 raise SpoolClosedError("the spool is closed")
+            if max_bytes is not None and most_bytes > max_bytes:
+                raise TooLargeForSpoolError(
+                    f"the records may take {most_bytes} bytes, more than spool_max_bytes ({max_bytes})"
+                )
             if max_bytes is not None and held_bytes + self._queued_bytes + most_bytes > max_bytes:
                 raise SpoolFullError(
                     f"the spool is full: it holds {held_bytes + self._queued_bytes} bytes, {most_bytes} "
@@ -278,7 +286,11 @@ class SpoolWriter:
     def _room_for(self, data_bytes: int) -> _Open:
         """Returns the file for so many bytes: the present one, or a new one."""
         opened = self._open
-        if opened is not None and opened.end and opened.end + data_bytes > self._segment_bytes:
+        if opened is not None and (
+            (opened.end and opened.end + data_bytes > self._segment_bytes)
+            # What is written to a deleted file is lost.
+            or not self._disk.is_at(opened.descriptor, self._segments.path_of(opened.segment))
+        ):
             self._disk.close(opened.descriptor)
             opened = self._open = None
         if opened is None:

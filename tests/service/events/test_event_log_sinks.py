@@ -129,6 +129,18 @@ def test_only_so_many_finished_files_are_kept_and_only_ours_are_deleted(tmp_path
     assert set(desk.names()) == {*others, f"{STEM}-000002.jsonl", f"{STEM}-000003.jsonl"}
 
 
+def test_files_of_a_boot_whose_clock_was_ahead_are_the_oldest(tmp_path: Path) -> None:
+    boots = {"ahead": 0xB999, "before": 0xB006, "now": 0xB007}
+    for text, boot_id in boots.items():
+        desk = Desk(tmp_path, Origin("pod-1", "shop", boot_id), files=4)
+        for n in range(2):
+            desk.write(f"{text}-{n}", now_ms=n * 100_000)
+        desk.files.close(desk.outbox, 0)
+    assert desk.lines() == ["before-0", "before-1", "now-0", "now-1"]
+    desk = Desk(tmp_path, Origin("pod-1", "shop", boots["now"] + 1), files=2)
+    assert desk.lines() == ["now-0", "now-1"]
+
+
 def test_the_millionth_file_is_younger_than_the_one_before_it(tmp_path: Path) -> None:
     for number in (999_999, 1_000_000):
         (tmp_path / f"{STEM}-{number}.jsonl").write_text("{}\n")
@@ -246,6 +258,21 @@ def test_a_folder_that_is_taken_away_is_logged_and_costs_no_turn(
     desk.folder.rmdir()
     desk.files.close(desk.outbox, 0)
     assert "No such file or directory" in caplog.text
+
+
+def test_lines_that_come_after_the_folder_was_emptied_are_kept(desk: Desk) -> None:
+    desk.write("deleted")
+    for path in desk.folder.iterdir():
+        path.unlink()
+    desk.write("one")
+    desk.folder.rename(desk.folder.with_name("moved"))
+    desk.write("two")
+    desk.write("three")
+    assert len(desk.outbox) == 2
+    desk.folder.mkdir()
+    desk.files.close(desk.outbox, 0)
+    assert desk.lines() == ["two", "three"]
+    assert [path.read_text() for path in desk.folder.with_name("moved").iterdir()] == ["one\n"]
 
 
 # -- every call to the disk fails once -----------------------------------------------------------------------

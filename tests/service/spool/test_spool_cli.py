@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from client_core import ProducerRecord, TopicAuthorizationError
 from client_core.testing.free_ports import free_ports
 from service.__main__ import main
+from service.spool.dead_letters import dead_letters_in
 from service.spool.entry import frame_of, payload_of
 from service.spool.writer import SpoolFault
 from tests.support.spooling import SpoolRig, failure, record, records, salt_of
@@ -138,6 +139,23 @@ def test_to_look_changes_nothing(rig: SpoolRig) -> None:
     before = {path: path.read_bytes() for path in rig.folder.rglob("*") if path.is_file()}
     assert spool("show", "--folder", str(rig.folder)).exit_code == 0
     assert {path: path.read_bytes() for path in rig.folder.rglob("*") if path.is_file()} == before
+
+
+def test_dead_letters_that_a_sidecar_requeues_meanwhile_are_passed_over(rig: SpoolRig) -> None:
+    rig = rig.again()
+    rig.producer.outcome_of = lambda *_: FORBIDDEN
+    rig.wait_out()
+    reading = dead_letters_in(rig.folder)
+    assert len(next(reading).records) == 2
+    first, second = sorted((rig.folder / "aside").iterdir())
+    second.unlink()
+    assert list(reading) == []
+    # A name without a file is what a listing finds if the file goes before its size is asked for.
+    second.symlink_to(rig.folder / "nothing")
+    ended = spool("show", "--folder", str(rig.folder))
+    assert ended.exit_code == 0, ended.output
+    assert "2 dead letters: 2 forbidden" in ended.output
+    assert first.exists()
 
 
 def test_a_folder_that_was_only_begun_is_empty(tmp_path: Path) -> None:

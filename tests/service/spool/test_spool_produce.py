@@ -190,6 +190,18 @@ def test_a_full_spool_is_a_503_that_names_the_setting(tmp_path: Path) -> None:
     spool_of(web).release()
 
 
+def test_records_that_never_fit_in_the_spool_are_a_413_that_nobody_repeats(tmp_path: Path) -> None:
+    web = NativeApp(spool_folder=str(tmp_path / "small"), spool_max_bytes=1024 * 1024)
+    large = json.dumps({"records": [{"value": "x" * 600_000}] * 2}).encode()
+    answer = turned(web, large, idempotency_key="a")
+    assert (answer.status_code, answer.json()["place"]) == (413, "body")
+    assert "spool_max_bytes (1048576)" in answer.json()["detail"]
+    assert (answer.json()["written"], answer.json()["retriable"]) == ("no", False)
+    assert "retry-after" not in answer.headers
+    assert turned(web, idempotency_key="a").status_code == 202
+    spool_of(web).release()
+
+
 def test_a_disk_that_fails_is_a_503_and_the_next_request_is_taken(web: NativeApp) -> None:
     disk = spool_of(web).segments.disk
     assert isinstance(disk, BadDisk)

@@ -254,6 +254,25 @@ def test_where_the_file_can_not_be_removed_its_records_are_delivered_and_stay_de
     assert rig.sent == [f"orders-{n}" for n in range(3)]
 
 
+def test_on_a_full_disk_nothing_is_requeued_and_stays_a_dead_letter(rig: SpoolRig) -> None:
+    """However often it is asked for, and wherever the room ends."""
+    make_dead_letters(rig, *records(3), *records(3, "payments"))
+    held = rig.spool.dead_letters.total_bytes
+    for room_bytes in range(0, 1_200, 100):
+        rig.disk.room_bytes = room_bytes
+        end = requeued(rig, lambda one: one.topic == "orders")
+        rig.disk.room_bytes = None
+        if end.fault is None:
+            break
+        assert end.records == 0
+        assert (rig.sent, rig.spool.entries) == ([], 0)
+        assert (rig.spool.dead_letters.records, rig.spool.dead_letters.total_bytes) == (6, held)
+        assert len(list((rig.folder / "aside").iterdir())) == 1
+    assert end == Requeued(3)
+    assert rig.sent == [f"orders-{n}" for n in range(3)]
+    assert rig.spool.dead_letters.records == 3
+
+
 def test_a_folder_that_can_not_be_read_ends_it_and_nothing_else(rig: SpoolRig) -> None:
     make_dead_letters(rig, *records(1))
     (file,) = (rig.folder / "aside").iterdir()
