@@ -259,6 +259,9 @@ class ApiProtocol(HttpToolsProtocol):
         self._is_partial = self._has_moved = True
         self._has_head = self._is_timed = False
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value.rstrip(b" \t"))  # RFC 9110 section 5.5; the parser leaves it
+
     def on_headers_complete(self) -> None:
         url = self.url
         if url[:1] != b"/" or len(url) > MAX_TARGET_BYTES or b"#" in url:

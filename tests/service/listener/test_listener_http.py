@@ -288,6 +288,24 @@ async def test_a_whole_body_of_unknown_length_that_came_with_its_head_is_no_larg
 
 
 @on_each_loop
+async def test_white_space_behind_a_header_is_no_part_of_its_value() -> None:
+    """Once a key with a space behind it was another key, and a length was too large a body."""
+    echo = Echo()
+    heads = (
+        b"Content-Length: 2 \r\nExpect: 100-continue \t\r\nPilotfish-Key: a b \t \r\n\r\n{}",
+        b"Transfer-Encoding: chunked \r\nPilotfish-Key: \t\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    )
+    async with Served(echo) as served:
+        caller = await served.call()
+        for head, expected in zip(heads, ((b"a b", 100, 200), (b"", 200)), strict=True):
+            caller.send(POST.replace(b"\r\nHost: localhost", b"\r\nHost:\tlocalhost ") + head)
+            key, *answers = expected
+            assert [(await caller.answer())[0] for _ in answers] == answers
+            headers = dict(echo.scopes[-1]["headers"])
+            assert (headers[b"host"], headers[b"pilotfish-key"]) == (b"localhost", key)
+
+
+@on_each_loop
 async def test_trailers_do_not_become_headers() -> None:
     echo = Echo()
     trailers = b"0\r\nHost: evil.example\r\nAuthorization: Bearer stolen\r\n\r\n"
