@@ -45,6 +45,7 @@ from service.listener.http_exchange import (
     closing_if_not_asked_for,
     settled,
     spelled,
+    without_chunks,
     without_offer,
 )
 from service.wire.asgi import ABORT, ANSWER, BODY, UNIX, AnswerAtOnce, HeaderPairs, Peer, header_lines
@@ -372,6 +373,8 @@ class ApiProtocol(HttpToolsProtocol):
         self._running = cycle
         if cycle.waiting_for_100_continue:
             app = closing_if_not_asked_for(app, cycle)
+        if cycle.scope["http_version"] == "1.0":
+            app = without_chunks(app, cycle)
         # A new context: a pipelined request starts inside the one before, and would inherit its context.
         task = self.loop.create_task(cycle.run_asgi(app), context=Context())
         task.add_done_callback(self.tasks.discard)

@@ -306,6 +306,34 @@ async def test_white_space_behind_a_header_is_no_part_of_its_value() -> None:
 
 
 @on_each_loop
+async def test_a_caller_of_http_1_0_gets_an_answer_of_unknown_length_without_chunks() -> None:
+    """Once such a caller had the sizes of the chunks in the content."""
+
+    async def in_pieces(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for piece in (b"one\n", b"", b"two\n"):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    for method, content in ((b"GET", b"one\ntwo\n"), (b"HEAD", b"")):
+        head, _, body = (await ask(in_pieces, method + b" / HTTP/1.0\r\n\r\n")).partition(b"\r\n\r\n")
+        assert (head[:12], body) == (b"HTTP/1.1 200", content)
+        assert b"connection: close" in head
+        assert b"transfer-encoding" not in head
+    assert (await ask(Echo(), b"GET / HTTP/1.0\r\n\r\n")).count(b"content-length: ") == 1
+
+
+async def test_a_stream_of_records_over_http_1_0_is_answered_in_lines() -> None:
+    lines = b'{"value":1}\n' * 2
+    head = b"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n" % len(lines)
+    post = b"POST /v1/topics/orders/records HTTP/1.0\r\n"
+    said = await ask(with_orders().app, post + HOST + head + lines)
+    answers = [json.loads(line) for line in said.partition(b"\r\n\r\n")[2].splitlines()]
+    assert [answer.get("index") for answer in answers] == [0, 1, None]
+    assert answers[-1]["summary"]["ended"] == "complete"
+
+
+@on_each_loop
 async def test_trailers_do_not_become_headers() -> None:
     echo = Echo()
     trailers = b"0\r\nHost: evil.example\r\nAuthorization: Bearer stolen\r\n\r\n"
