@@ -156,6 +156,8 @@ def without_offer(method: bytes, target: bytes, version: str, headers: HeaderPai
         if name == b"connection":
             words = [word.strip() for word in value.split(b",")]
             value = b", ".join(word for word in words if word.lower() not in _OFFER)
-        if name not in _OFFER and value:
+            if not value:
+                continue
+        if name not in _OFFER:
             lines.append(b"%s: %s" % (name, value))
     return b"\r\n".join([*lines, b"", b""])

@@ -221,6 +221,16 @@ async def test_an_upgrade_to_another_protocol_is_answered_in_this_one() -> None:
             assert b'"results":[{"partition":0,' in said, (offered, sent)
 
 
+@on_each_loop
+async def test_an_offer_costs_no_empty_header() -> None:
+    """Once a record with an empty key had none if it was the first of a connection of Java's client."""
+    echo = Echo()
+    offer = b"Connection: close, Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    await ask(echo, b"GET / HTTP/1.1\r\n" + HOST + offer + b"Pilotfish-Key:\r\n\r\n")
+    names = [name for name, _ in echo.scopes[0]["headers"]]
+    assert names == [b"host", b"connection", b"pilotfish-key"]
+
+
 # -- bodies --------------------------------------------------------------------------------------------------
 
 
@@ -668,6 +678,7 @@ def test_a_head_is_the_same_without_its_offer() -> None:
         ([(b"host", b"a"), (b"upgrade", b"h2c"), (b"http2-settings", b"A")], b"host: a\r\n"),
         ([(b"connection", b"Upgrade , close,HTTP2-Settings, te")], b"connection: close, te\r\n"),
         ([(b"connection", b"upgrade"), (b"te", b"x")], b"te: x\r\n"),
+        ([(b"connection", b""), (b"pilotfish-key", b"")], b"pilotfish-key: \r\n"),
     ):
         assert without_offer(b"PUT", b"/b", "1.0", headers) == b"PUT /b HTTP/1.0\r\n" + lines + b"\r\n"
 
