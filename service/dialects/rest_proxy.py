@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from fastapi import Request
 
 from service.admission.caller import caller_of
@@ -30,6 +31,7 @@ _QUOTE: Final = b'"'
 #: Four letters of base64 encode three bytes; a final two or three letters encode one or two.
 _GROUP: Final = 4
 _PADDABLE: Final = (1, 2)
+_STRING: Final = msgspec.json.Decoder(str)
 
 
 def bytes_of_unpadded_base64(raw: bytes) -> bytes | None:
@@ -44,9 +46,13 @@ def unquoted_number(raw: bytes) -> bytes:
 
 
 def _padded(raw: bytes) -> bytes:
-    """Returns a string of base64 with its missing padding. Strings with escapes stay unchanged."""
-    missing = (len(_QUOTE) * 2 - len(raw)) % _GROUP
-    if missing in _PADDABLE and raw[:1] == _QUOTE and not raw.endswith(b'="') and b"\\" not in raw:
+    """Returns a string of base64 with its missing padding."""
+    if raw[:1] != _QUOTE:
+        return raw
+    # PHP escapes every slash in JSON, and .NET every plus.
+    text = _STRING.decode(raw).encode() if b"\\" in raw else raw[1:-1]
+    missing = -len(text) % _GROUP
+    if missing in _PADDABLE and not text.endswith(b"="):
         return raw[:-1] + b"=" * missing + _QUOTE
     return raw
 

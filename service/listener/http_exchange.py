@@ -90,6 +90,30 @@ def closing_if_not_asked_for(app: ASGI3Application, cycle: RequestResponseCycle)
     return closing  # type: ignore[return-value]
 
 
+def without_chunks(app: ASGI3Application, cycle: RequestResponseCycle) -> ASGI3Application:
+    """Returns the application for an HTTP/1.0 caller: an answer of unknown length ends with its connection.
+
+    uvicorn would send chunks, which such a caller takes for content (RFC 9112 section 6.1).
+    """
+
+    async def whole(scope: Scope, receive: Receive, send: Send) -> None:
+        is_endless = False
+
+        async def sent(message: Message) -> None:
+            nonlocal is_endless
+            if message["type"] == "http.response.start":
+                is_endless = all(name != b"content-length" for name, _ in message["headers"])
+                if is_endless:
+                    cycle.chunked_encoding = False
+            elif is_endless:
+                cycle.expected_content_length = len(message.get("body", b""))  # uvicorn counts down to 0
+            await send(message)
+
+        await app(scope, receive, sent)  # type: ignore[arg-type]  # uvicorn's types of the same
+
+    return whole  # type: ignore[return-value]
+
+
 class RefusedError(Exception):
     """Stops reading from a connection."""
 
@@ -132,6 +156,8 @@ def without_offer(method: bytes, target: bytes, version: str, headers: HeaderPai
         if name == b"connection":
             words = [word.strip() for word in value.split(b",")]
             value = b", ".join(word for word in words if word.lower() not in _OFFER)
-        if name not in _OFFER and value:
+            if not value:
+                continue
+        if name not in _OFFER:
             lines.append(b"%s: %s" % (name, value))
     return b"\r\n".join([*lines, b"", b""])

@@ -45,6 +45,7 @@ from service.listener.http_exchange import (
     closing_if_not_asked_for,
     settled,
     spelled,
+    without_chunks,
     without_offer,
 )
 from service.wire.asgi import ABORT, ANSWER, BODY, UNIX, AnswerAtOnce, HeaderPairs, Peer, header_lines
@@ -259,6 +260,16 @@ class ApiProtocol(HttpToolsProtocol):
         self._is_partial = self._has_moved = True
         self._has_head = self._is_timed = False
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """As uvicorn's, but white space behind a value is no part of it (RFC 9110 section 5.5).
+
+        No call of uvicorn's: each header of each request comes here.
+        """
+        name, value = name.lower(), value.rstrip(b" \t")
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
     def on_headers_complete(self) -> None:
         url = self.url
         if url[:1] != b"/" or len(url) > MAX_TARGET_BYTES or b"#" in url:
@@ -369,6 +380,8 @@ class ApiProtocol(HttpToolsProtocol):
         self._running = cycle
         if cycle.waiting_for_100_continue:
             app = closing_if_not_asked_for(app, cycle)
+        if cycle.scope["http_version"] == "1.0":
+            app = without_chunks(app, cycle)
         # A new context: a pipelined request starts inside the one before, and would inherit its context.
         task = self.loop.create_task(cycle.run_asgi(app), context=Context())
         task.add_done_callback(self.tasks.discard)

@@ -221,6 +221,16 @@ async def test_an_upgrade_to_another_protocol_is_answered_in_this_one() -> None:
             assert b'"results":[{"partition":0,' in said, (offered, sent)
 
 
+@on_each_loop
+async def test_an_offer_costs_no_empty_header() -> None:
+    """Once a record with an empty key had none if it was the first of a connection of Java's client."""
+    echo = Echo()
+    offer = b"Connection: close, Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    await ask(echo, b"GET / HTTP/1.1\r\n" + HOST + offer + b"Pilotfish-Key:\r\n\r\n")
+    names = [name for name, _ in echo.scopes[0]["headers"]]
+    assert names == [b"host", b"connection", b"pilotfish-key"]
+
+
 # -- bodies --------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +295,52 @@ async def test_a_whole_body_of_unknown_length_that_came_with_its_head_is_no_larg
             caller.send(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk)
             assert (await caller.answer())[0] == status
     assert len(web.producer.submitted) == 1
+
+
+@on_each_loop
+async def test_white_space_behind_a_header_is_no_part_of_its_value() -> None:
+    """Once a key with a space behind it was another key, and a length was too large a body."""
+    echo = Echo()
+    heads = (
+        b"Content-Length: 2 \r\nExpect: 100-continue \t\r\nPilotfish-Key: a b \t \r\n\r\n{}",
+        b"Transfer-Encoding: chunked \r\nPilotfish-Key: \t\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    )
+    async with Served(echo) as served:
+        caller = await served.call()
+        for head, expected in zip(heads, ((b"a b", 100, 200), (b"", 200)), strict=True):
+            caller.send(POST.replace(b"\r\nHost: localhost", b"\r\nHost:\tlocalhost ") + head)
+            key, *answers = expected
+            assert [(await caller.answer())[0] for _ in answers] == answers
+            headers = dict(echo.scopes[-1]["headers"])
+            assert (headers[b"host"], headers[b"pilotfish-key"]) == (b"localhost", key)
+
+
+@on_each_loop
+async def test_a_caller_of_http_1_0_gets_an_answer_of_unknown_length_without_chunks() -> None:
+    """Once such a caller had the sizes of the chunks in the content."""
+
+    async def in_pieces(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for piece in (b"one\n", b"", b"two\n"):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    for method, content in ((b"GET", b"one\ntwo\n"), (b"HEAD", b"")):
+        head, _, body = (await ask(in_pieces, method + b" / HTTP/1.0\r\n\r\n")).partition(b"\r\n\r\n")
+        assert (head[:12], body) == (b"HTTP/1.1 200", content)
+        assert b"connection: close" in head
+        assert b"transfer-encoding" not in head
+    assert (await ask(Echo(), b"GET / HTTP/1.0\r\n\r\n")).count(b"content-length: ") == 1
+
+
+async def test_a_stream_of_records_over_http_1_0_is_answered_in_lines() -> None:
+    lines = b'{"value":1}\n' * 2
+    head = b"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n" % len(lines)
+    post = b"POST /v1/topics/orders/records HTTP/1.0\r\n"
+    said = await ask(with_orders().app, post + HOST + head + lines)
+    answers = [json.loads(line) for line in said.partition(b"\r\n\r\n")[2].splitlines()]
+    assert [answer.get("index") for answer in answers] == [0, 1, None]
+    assert answers[-1]["summary"]["ended"] == "complete"
 
 
 @on_each_loop
@@ -622,6 +678,7 @@ def test_a_head_is_the_same_without_its_offer() -> None:
         ([(b"host", b"a"), (b"upgrade", b"h2c"), (b"http2-settings", b"A")], b"host: a\r\n"),
         ([(b"connection", b"Upgrade , close,HTTP2-Settings, te")], b"connection: close, te\r\n"),
         ([(b"connection", b"upgrade"), (b"te", b"x")], b"te: x\r\n"),
+        ([(b"connection", b""), (b"pilotfish-key", b"")], b"pilotfish-key: \r\n"),
     ):
         assert without_offer(b"PUT", b"/b", "1.0", headers) == b"PUT /b HTTP/1.0\r\n" + lines + b"\r\n"
 

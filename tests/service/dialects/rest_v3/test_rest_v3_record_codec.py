@@ -82,7 +82,7 @@ def test_data_goes_on_the_wire_as_its_type_says() -> None:
 def test_bytes_come_through_base64_unchanged(data: bytes) -> None:
     written = base64.b64encode(data).decode()
     assert posted(f'{{"key":{{"type":"BINARY","data":"{written}"}}}}').record.key == data
-    unpadded = written.rstrip("=")
+    unpadded = written.rstrip("=").replace("/", r"\/")
     assert posted(f'{{"key":{{"type":"BINARY","data":"{unpadded}"}}}}').record.key == data
 
 
