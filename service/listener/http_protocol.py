@@ -13,8 +13,7 @@
     last answers  can be read by callers who are still sending: input is discarded for a moment
                   (`http_exchange.py`)
     ready answers go out in one piece with prebuilt heads (`_answer`); uvicorn checks every header. A GET
-                  whose answer is ready gets it when its head is complete (`asgi.AnswerAtOnce`): it has no
-                  scope, no cycle and no task
+                  whose answer is ready gets it after its head (`asgi.AnswerAtOnce`): no scope, cycle, task
     slow callers  are ended by one timer per connection that checks now and then (`connections.py`), so that
                   requests cost none; it also ends uvicorn's waits for a caller who reads nothing
 
@@ -261,10 +260,7 @@ class ApiProtocol(HttpToolsProtocol):
         self._has_head = self._is_timed = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """As uvicorn's, but white space behind a value is no part of it (RFC 9110 section 5.5).
-
-        No call of uvicorn's: each header of each request comes here.
-        """
+        """As uvicorn's, but white space behind a value is no part of it (RFC 9110 section 5.5)."""
         name, value = name.lower(), value.rstrip(b" \t")
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
