@@ -122,12 +122,13 @@ def serve(
 
 
 def bound_socket(host: str, port: int, name: str) -> socket.socket:
-    """Returns a listening socket. Raises OSError that names the setting."""
+    """Returns a listening socket. Raises OSError that names the setting. IPv6 may have brackets."""
+    host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as e:
-        reason = os.strerror(e.errno) if e.errno else str(e)
+        reason = (e.strerror or str(e)).partition(" (while attempting")[0]  # the rest repeats the address
         taken = e.errno == errno.EADDRINUSE
         flag, variable = f"--{name.replace('_', '-')}", f"PILOTFISH_{name.upper()}"
         remedy = f"; choose another with {flag} or {variable}" if taken else ""

@@ -171,6 +171,13 @@ def test_a_sigterm_that_arrives_twice_at_once_is_one() -> None:
     wait_until(ended_in_good_order, what="one end by two signals")
 
 
+def test_an_address_may_be_in_brackets_and_a_name_without_address_is_reported_as_that() -> None:
+    with bound_socket("[::1]", 0, "api_port") as bound:
+        assert bound.getsockname()[0] == "::1"
+    with pytest.raises(OSError, match=r"api_port: can't listen on a\.\.b:0: (?!Unknown error)[^(]+$"):
+        bound_socket("a..b", 0, "api_port")
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
