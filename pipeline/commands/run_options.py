@@ -40,7 +40,12 @@ class RunOptions:
 
 def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
     """Returns the settings of the file, overridden by the command line. RunOptionsError shows no value."""
-    lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
+    try:
+        # Editors on Windows begin a file with a byte order mark, which is no part of the first name.
+        lines = [] if file is None else file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        why = (e.strerror or e) if isinstance(e, OSError) else "it is not UTF-8"
+        raise RunOptionsError(f"--kafka-file {file} can't be read: {why}.") from e
     named = [(f"{file}, line {number}", line.strip()) for number, line in enumerate(lines, 1)]
     settings = {}
     for where, pair in [*named, *(("--kafka", pair) for pair in pairs)]:

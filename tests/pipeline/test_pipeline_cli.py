@@ -163,6 +163,15 @@ def test_a_kafka_setting_without_a_value_is_named_by_its_place_and_not_shown(tmp
         kafka_settings(["=hunter2"], None)
 
 
+def test_a_file_of_kafka_settings_may_begin_with_a_byte_order_mark_and_must_be_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_bytes(b"\xef\xbb\xbfsecurity.protocol=SSL\r\n")
+    assert kafka_settings([], file) == {"security.protocol": "SSL"}
+    file.write_bytes("sasl.jaas.config=gr\xfcn".encode("latin-1"))
+    with pytest.raises(RunOptionsError, match=r"kafka\.properties can't be read: it is not UTF-8"):
+        kafka_settings([], file)
+
+
 def test_the_first_signal_asks_for_a_stop_and_the_second_one_does_not_wait() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         before = signal.getsignal(number)
