@@ -90,6 +90,7 @@ def test_a_place_that_cannot_be_read_or_written_is_refused(events: Path, tmp_pat
         (events, events / "tables"): among_events,
         (events, tmp_path / "link" / "tables"): among_events,
         (events, file): f"--out {file} is a file",
+        (events, tmp_path / "out[1]"): f"--out {tmp_path / 'out[1]'}: Spark takes [ ] {{ }} * ? and \\ for a",
         (events, file / "out"): f"--out {file / 'out'} can't be written: Not a directory.",
     }
     said = {
