@@ -194,7 +194,7 @@ class SidecarServer:
 
     def keep_signals(self) -> None:
         """Keeps signals until `run` handles them: an exception would break the start of the event loop."""
-        for number in _SIGNALS:
+        for number in (*_SIGNALS, signal.SIGHUP):
             signal.signal(number, lambda number, _: self._kept.append(number))
 
     async def run(self) -> int:
@@ -202,9 +202,9 @@ class SidecarServer:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
-        for kept in self._kept:
-            self._on_signal(kept)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        for kept in self._kept:
+            self._on_hangup() if kept == signal.SIGHUP else self._on_signal(kept)
         if self._tls is not None:
             report_certificate(self._tls, self._app.client_metrics)
             self._tls.watch(loop)

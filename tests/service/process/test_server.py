@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 ONE = b'{"records":[{"value":1}]}'
 JSON = {"content-type": "application/json"}
@@ -154,6 +156,21 @@ def test_a_second_sigterm_ends_it_at_once() -> None:
         wait_until(asked_again, what="the end")
         assert process.returncode == 128 + signal.SIGTERM
         assert "again: ending at once" in process.stderr.read()
+
+
+def test_a_sighup_while_the_settings_are_read_ends_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "pilotfish.toml"
+    os.mkfifo(config)
+    command = [sys.executable, "-m", "service", "serve", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with config.open("w") as settings:  # opens when the process reads it
+            process.send_signal(signal.SIGHUP)
+            settings.write("api_port = 0\nadmin_port = 0\n[kafka]\nbootstrap.servers = '127.0.0.1:1'\n")
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "serves on" in line:
+                process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
 
 
 def test_a_sigterm_that_arrives_twice_at_once_is_one() -> None:
