@@ -28,3 +28,14 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(java.toString() if java is not None else error).splitlines()]
     said = next((line for line in lines if line), "")
     return said or type(error).__name__
+
+
+def cause_of(error: BaseException) -> str:
+    """Returns the first line of the innermost Java exception, such as that of a damaged file; "" if none."""
+    java = getattr(error, "java_exception", None)
+    inner = None if java is None else java.getCause()
+    if inner is None:
+        return ""
+    while inner.getCause() is not None:
+        inner = inner.getCause()
+    return str(inner.toString()).strip().partition("\n")[0]

@@ -26,7 +26,7 @@ from pyspark import StorageLevel
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from pipeline import bronze
-from pipeline.errors import PipelineError, first_line
+from pipeline.errors import PipelineError, cause_of, first_line
 from pipeline.gold import GOLD
 from pipeline.refresh import Refresh
 from pipeline.session import evaluation_for
@@ -180,9 +180,13 @@ class Job:
                 return
             if self._failure is not None and not isinstance(self._failure, (PySparkException, Py4JError)):
                 raise self._failure from e
+            failure = self._failure or e
+            what = first_line(failure)
+            cause = f" ({cause_of(failure)})" if cause_of(failure) else ""
+            remedy = " Repair, rename or remove this file." if "FAILED_READ_FILE" in what else ""
             raise ReadingEndedError(
-                f"Reading {self._source.reads} ended: {first_line(self._failure or e)}. The next run begins"
-                " with the batch in which that was."
+                f"Reading {self._source.reads} ended: {what}{cause}.{remedy} The next run begins with the"
+                " batch in which that was."
             ) from e
         finally:
             query.stop()

@@ -188,6 +188,8 @@ class FilesSource:
 
     def __init__(self, folder: str, max_files_per_batch: int | None = MAX_FILES_PER_BATCH) -> None:
         self._folder = folder if "://" in folder else str(Path(folder).resolve())
+        # Spark reads a path with one of these characters as a pattern.
+        self._pattern = folder if "://" in folder else re.sub(r"[][{}*?\\]", r"\\\g<0>", self._folder)
         self._max_files_per_batch = max_files_per_batch
 
     def __repr__(self) -> str:
@@ -210,13 +212,13 @@ class FilesSource:
             )
 
     def batch(self, spark: SparkSession) -> DataFrame:
-        return _lines_of_files(spark.read.options(**self._options()).text(self._folder))
+        return _lines_of_files(spark.read.options(**self._options()).text(self._pattern))
 
     def stream(self, spark: SparkSession) -> DataFrame:
         reader = spark.readStream.options(**self._options()).option("maxFileAge", _ANY_AGE)
         if self._max_files_per_batch is not None:
             reader = reader.option("maxFilesPerTrigger", str(self._max_files_per_batch))
-        return _lines_of_files(reader.text(self._folder))
+        return _lines_of_files(reader.text(self._pattern))
 
     def _options(self) -> dict[str, str]:
         return {
@@ -294,10 +296,10 @@ class KafkaSource:
 
 
 def _size_bytes(path: Path) -> int:
-    """Returns the size; 0 for a file that was removed meanwhile."""
+    """Returns the size; 0 for a file that was removed meanwhile, or a link that leads nowhere."""
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except OSError:
         return 0
 
 

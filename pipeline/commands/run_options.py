@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pipeline.errors import PipelineError
 from pipeline.stores.folders import MARK, read_json_object, refuse_if_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+#: Spark reads a path with one of these as a pattern.
+_IN_PATTERNS: Final = frozenset("[]{}*?\\")
 
 
 class RunOptionsError(PipelineError):
@@ -40,7 +43,12 @@ class RunOptions:
 
 def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
     """Returns the settings of the file, overridden by the command line. RunOptionsError shows no value."""
-    lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
+    try:
+        # Editors on Windows begin a file with a byte order mark, which is no part of the first name.
+        lines = [] if file is None else file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        why = (e.strerror or e) if isinstance(e, OSError) else "it is not UTF-8"
+        raise RunOptionsError(f"--kafka-file {file} can't be read: {why}.") from e
     named = [(f"{file}, line {number}", line.strip()) for number, line in enumerate(lines, 1)]
     settings = {}
     for where, pair in [*named, *(("--kafka", pair) for pair in pairs)]:
@@ -69,6 +77,10 @@ def refuse_what_cannot_be(options: RunOptions) -> None:
             raise RunOptionsError(
                 f"{option} is for --source {source}, and this is --source {options.source}."
             )
+    if _IN_PATTERNS & set(options.out if "://" in options.out else str(Path(options.out).resolve())):
+        raise RunOptionsError(
+            f"--out {options.out}: Spark takes [ ] {{ }} * ? and \\ for a pattern: give another folder."
+        )
     if "://" not in options.out:
         _refuse_out(Path(options.out).resolve(), options.store)
         if options.input is not None and "://" not in options.input:

@@ -57,10 +57,11 @@ DIALECTS: Final[tuple[Dialect, ...]] = get_args(Dialect)
 
 
 def _split(value: object) -> object:
-    """Splits a comma-separated text into a list. Returns other values unchanged."""
-    return (
-        [part for part in (p.strip() for p in value.split(",")) if part] if isinstance(value, str) else value
-    )
+    """Splits comma-separated texts, also those of repeated flags. Returns other values unchanged."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        return value
+    return [part for text in texts for part in (p.strip() for p in text.split(",")) if part]
 
 
 def _topic_or_empty(value: str) -> str:
@@ -70,6 +71,14 @@ def _topic_or_empty(value: str) -> str:
     return value
 
 
+def _topics(value: tuple[str, ...]) -> tuple[str, ...]:
+    for topic in value:
+        _topic_or_empty(topic)
+    return value
+
+
+#: An empty host would be every address of the machine.
+Host = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
@@ -156,11 +165,11 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
-    api_host: str = Field(
+    api_host: Host = Field(
         default="127.0.0.1", description="Address of the API. Loopback admits only this machine or pod."
     )
     api_port: Port = Field(default=8085, description="The API's port; 0 chooses a free one.")
-    admin_host: str = Field(
+    admin_host: Host = Field(
         default="127.0.0.1", description="Address of probes and metrics; 0.0.0.0 in the chart."
     )
     admin_port: Port = Field(
@@ -214,7 +223,7 @@ class Settings(BaseSettings):
         default=False,
         description="Whether produce requests may create unknown topics. Look-ups never do.",
     )
-    warm_topics: Names = Field(
+    warm_topics: Annotated[Names, AfterValidator(_topics)] = Field(
         default=(), description="Topics that are known from the start and never forgotten."
     )
     service_name: str = Field(

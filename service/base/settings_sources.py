@@ -16,15 +16,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic_settings import (
-    EnvSettingsSource,
-    TomlConfigSettingsSource,
-)
+from pydantic_settings import EnvSettingsSource
 
 from client_core import OPTIONS, ConfigError
 from service.base.environment import CONFIG_VARIABLE, KAFKA_PREFIX, PREFIX, TOKEN_VARIABLE
@@ -71,6 +69,7 @@ def load_settings(
 
 def check_settings(own: Mapping[str, object], kafka: Mapping[str, str]) -> Settings:
     """Returns the settings made of these values alone. Raises SettingsError, one line per fault."""
+    _refuse_broken_text({**own, **{f"kafka: {name}": value for name, value in kafka.items()}})
     try:
         settings = Settings.model_validate({**own, "kafka": dict(kafka)})
         settings.producer_config()
@@ -81,6 +80,16 @@ def check_settings(own: Mapping[str, object], kafka: Mapping[str, str]) -> Setti
         remedy = _NO_BROKERS if "bootstrap.servers" not in kafka and e.name == "bootstrap.servers" else ""
         raise SettingsError(f"kafka: {e.message}{remedy}") from e
     return settings
+
+
+def _refuse_broken_text(values: Mapping[str, object]) -> None:
+    """Python turns bytes that are not UTF-8 into surrogates, which no request, event or file can hold."""
+    for name, value in values.items():
+        texts = value if isinstance(value, list | tuple) else (value,)
+        try:
+            "".join(text for text in texts if isinstance(text, str)).encode()
+        except UnicodeEncodeError as e:
+            raise SettingsError(f"{name.encode('ascii', 'replace').decode()}: the value is not UTF-8") from e
 
 
 def _over(lower: Mapping[str, str], upper: Mapping[str, str]) -> dict[str, str]:
@@ -96,10 +105,11 @@ def _over(lower: Mapping[str, str], upper: Mapping[str, str]) -> dict[str, str]:
 def _from_file(path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
-    if not Path(path).is_file():
-        raise SettingsError(f"config: there is no file {path}")
     try:
-        read = TomlConfigSettingsSource(Settings, toml_file=path)()
+        # Editors on Windows begin a file with a byte order mark.
+        read = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except OSError as e:
+        raise SettingsError(f"config: can't read {path}: {e.strerror}") from e
     except (ValueError, RecursionError) as e:
         raise SettingsError(f"config: {path} is not TOML: {e}") from e
     for name in read:

@@ -104,9 +104,11 @@ def _ending_by_signal() -> Iterator[None]:
     """Ends the process with exit code 0 on a signal within: no request was accepted yet.
 
     Covers the second before the server keeps signals itself. A container's first process ignores signals
-    without a handler: kubelet would wait for the whole grace period.
+    without a handler: kubelet would wait for the whole grace period. SIGHUP, which would end the process, is
+    ignored: the settings are about to be read.
     """
     before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:

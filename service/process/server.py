@@ -122,12 +122,13 @@ def serve(
 
 
 def bound_socket(host: str, port: int, name: str) -> socket.socket:
-    """Returns a listening socket. Raises OSError that names the setting."""
+    """Returns a listening socket. Raises OSError that names the setting. IPv6 may have brackets."""
+    host = host.removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as e:
-        reason = os.strerror(e.errno) if e.errno else str(e)
+        reason = (e.strerror or str(e)).partition(" (while attempting")[0]  # the rest repeats the address
         taken = e.errno == errno.EADDRINUSE
         flag, variable = f"--{name.replace('_', '-')}", f"PILOTFISH_{name.upper()}"
         remedy = f"; choose another with {flag} or {variable}" if taken else ""
@@ -193,7 +194,7 @@ class SidecarServer:
 
     def keep_signals(self) -> None:
         """Keeps signals until `run` handles them: an exception would break the start of the event loop."""
-        for number in _SIGNALS:
+        for number in (*_SIGNALS, signal.SIGHUP):
             signal.signal(number, lambda number, _: self._kept.append(number))
 
     async def run(self) -> int:
@@ -201,9 +202,9 @@ class SidecarServer:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
-        for kept in self._kept:
-            self._on_signal(kept)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        for kept in self._kept:
+            self._on_hangup() if kept == signal.SIGHUP else self._on_signal(kept)
         if self._tls is not None:
             report_certificate(self._tls, self._app.client_metrics)
             self._tls.watch(loop)

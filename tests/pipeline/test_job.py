@@ -5,6 +5,7 @@ It mostly uses tables of its own, because the job does not depend on which table
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import threading
@@ -257,6 +258,19 @@ def test_a_failure_of_a_source_is_reported_in_one_line(folder: _Folder) -> None:
     assert "Reading the lost disk ended: " in str(lost.value)
     assert "input/output error" in str(lost.value)
     assert lost.value.exit_code == 1
+
+
+def test_a_file_that_can_t_be_read_is_named_with_the_cause_and_blocks_no_run_once_it_is_removed(
+    folder: _Folder,
+) -> None:
+    folder.add("1.jsonl", _event("a", 1))
+    half = folder.events / "2.jsonl.gz"
+    half.write_bytes(gzip.compress(b"x" * 1_000)[:20])
+    with pytest.raises(ReadingEndedError, match=r"2\.jsonl\.gz.*Unexpected end of.*Repair.* this file\."):
+        folder.run()
+    half.unlink()
+    assert folder.run().lines == 1
+    assert folder.last() == {"a": 1}
 
 
 @pytest.mark.parametrize("more", [0, 1])

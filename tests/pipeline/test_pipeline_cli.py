@@ -90,6 +90,7 @@ def test_a_place_that_cannot_be_read_or_written_is_refused(events: Path, tmp_pat
         (events, events / "tables"): among_events,
         (events, tmp_path / "link" / "tables"): among_events,
         (events, file): f"--out {file} is a file",
+        (events, tmp_path / "out[1]"): f"--out {tmp_path / 'out[1]'}: Spark takes [ ] {{ }} * ? and \\ for a",
         (events, file / "out"): f"--out {file / 'out'} can't be written: Not a directory.",
     }
     said = {
@@ -161,6 +162,15 @@ def test_a_kafka_setting_without_a_value_is_named_by_its_place_and_not_shown(tmp
     assert "hunter2" not in str(refused.value)
     with pytest.raises(RunOptionsError, match="--kafka: a Kafka setting is name=value"):
         kafka_settings(["=hunter2"], None)
+
+
+def test_a_file_of_kafka_settings_may_begin_with_a_byte_order_mark_and_must_be_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_bytes(b"\xef\xbb\xbfsecurity.protocol=SSL\r\n")
+    assert kafka_settings([], file) == {"security.protocol": "SSL"}
+    file.write_bytes("sasl.jaas.config=gr\xfcn".encode("latin-1"))
+    with pytest.raises(RunOptionsError, match=r"kafka\.properties can't be read: it is not UTF-8"):
+        kafka_settings([], file)
 
 
 def test_the_first_signal_asks_for_a_stop_and_the_second_one_does_not_wait() -> None:

@@ -105,6 +105,24 @@ def test_an_empty_folder_has_no_lines(spark: SparkSession, tmp_path: Path) -> No
     assert _found(FilesSource(str(tmp_path / "events")).batch(spark)) == []
 
 
+@pytest.mark.parametrize("name", ["node[1]", "{a,b}", "what?*", "back\\slash", "per%20cent #1"])
+def test_a_folder_whose_name_looks_like_a_pattern_is_read(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "events.jsonl").write_bytes(b"one\n")
+    source = FilesSource(str(tmp_path / name))
+    for found in (_found(source.batch(spark)), _streamed(spark, source, tmp_path / "checkpoint")):
+        assert [text for text, _, _ in found] == [b"one"]
+
+
+def test_a_link_that_leads_nowhere_has_no_size(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("nowhere")
+    (tmp_path / "events.jsonl").write_bytes(b"one\n")
+    assert FilesSource(str(tmp_path)).local_bytes() == 4
+
+
 def test_lines_of_files_become_events(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text(f"{line()}\n\n{line()[:90]}\n", encoding="utf-8")
     classified = bronze.parse(FilesSource(str(tmp_path)).batch(spark))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.errors import ConfigError
 from client_core.producer.settings import config_options as options
-from client_core.producer.settings.config_def import INT_MAX
+from client_core.producer.settings.config_def import INT_MAX, SHORT_MAX
 from client_core.producer.settings.config_options import PRODUCER_OPTIONS
 from client_core.producer.settings.given_settings import GivenSettings, Remark
 from client_core.producer.settings.security_settings import security_config, security_shown
@@ -98,7 +98,7 @@ class ProducerConfig:
         linger_ms = given.value(options.LINGER_MS)
         return cls(
             bootstrap_servers=given.value(options.BOOTSTRAP_SERVERS),
-            client_id=given.value(options.CLIENT_ID) if "client.id" in settings else DEFAULT_CLIENT_ID,
+            client_id=_client_id(given),
             client_dns_lookup=given.value(options.CLIENT_DNS_LOOKUP),
             allowed_broker_hosts=given.value(options.ALLOWED_BROKER_HOSTS),
             security=security,
@@ -165,6 +165,18 @@ class ProducerConfig:
         """Logs the notes. Called by the producer that uses the config."""
         for remark in self.remarks:
             _log.log(remark.level, "%s", remark.text)
+
+
+def _client_id(given: GivenSettings) -> str:
+    """Returns client.id. Java takes any text, and fails when it builds the first request (a deviation)."""
+    client_id = given.value(options.CLIENT_ID)
+    try:
+        fits = len(client_id.encode()) <= SHORT_MAX
+    except UnicodeEncodeError as e:
+        raise ConfigError("client.id is not valid Unicode", name="client.id") from e
+    if not fits:
+        raise ConfigError(f"client.id is longer than {SHORT_MAX} bytes of UTF-8", name="client.id")
+    return client_id if options.CLIENT_ID in given else DEFAULT_CLIENT_ID
 
 
 def _acks(given: GivenSettings) -> str:

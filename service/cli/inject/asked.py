@@ -186,7 +186,7 @@ def doubts(options: Options) -> list[str]:
     brokers = (options.bootstrap_servers or kafka.get(_BOOTSTRAP, "")).split(",")
     if any(broker.strip(" [").startswith(_LOOPBACK) for broker in brokers):
         found.append("in a pod, localhost is the pod itself; name the broker as the pod can reach it")
-    if own.get("api_host", "127.0.0.1") not in ("127.0.0.1", "localhost", "::1", ""):
+    if own.get("api_host", "127.0.0.1") not in ("127.0.0.1", "localhost", "::1"):
         found.append("with api_host the API can be reached from outside of the pod; see docs/security.md")
     folder = own.get("events_folder", "")
     if folder and not PurePosixPath(folder).is_relative_to("/tmp"):  # noqa: S108 - in the container

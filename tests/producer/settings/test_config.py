@@ -414,6 +414,14 @@ def test_a_client_id_that_was_given_is_kept_even_if_it_is_empty() -> None:
     assert [config(client_id=given).client_id for given in ("", "orders")] == ["", "orders"]
 
 
+def test_a_client_id_that_no_request_can_hold_is_refused() -> None:
+    assert config(client_id="é" * 16_383).client_id == "é" * 16_383
+    with pytest.raises(ConfigError, match=r"client\.id is longer than 32767 bytes"):
+        config(client_id="é" * 16_384)
+    with pytest.raises(ConfigError, match=r"client\.id is not valid Unicode"):
+        config(client_id="\udce9")
+
+
 # -- remarks -------------------------------------------------------------------------------------------------
 
 

@@ -105,6 +105,15 @@ def test_the_environment_writes_lists_with_commas_and_may_name_files(
     assert settings.producer_config().bootstrap_servers == ("secret:1",)
 
 
+def test_a_repeated_flag_may_have_commas_and_an_empty_one_empties_the_list(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = load(monkeypatch, flags={"warm_topics": ("a,b", " c"), "dialects": ("",)})
+    assert (settings.warm_topics, settings.dialects) == (("a", "b", "c"), ())
+    file = 'allowed_hosts = ["a, b", "c"]'
+    assert load(monkeypatch, file=file, tmp_path=tmp_path).allowed_hosts == ("a", "b", "c")
+
+
 SCRAM = {"PILOTFISH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "PILOTFISH_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512"}
 
 
@@ -228,6 +237,11 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ACCESS_LOG", "maybe", r"access_log: .*got 'maybe'"),
         ("LOG_LEVEL", "loud", r"log_level: .*'debug'.*got 'loud'"),
         ("API_PROT", "1", prot),
+        ("API_HOST", "", r"api_host: .*at least 1 character"),  # not every address
+        ("ADMIN_HOST", "", r"admin_host: .*at least 1 character"),
+        ("WARM_TOPICS", "a,b c", r"warm_topics: .*not 'b c'"),
+        ("SERVICE_NAME", "caf\udce9", r"service_name: the value is not UTF-8$"),
+        ("KAFKA_SASL_PASSWORD", "caf\udce9", r"kafka: sasl\.password: the value is not UTF-8$"),
         ("KAFKA", "{}", r"PILOTFISH_KAFKA: unknown setting"),
         ("KAFKA_LINGR_MS", "1", r"lingr\.ms.*did you mean linger\.ms"),
         ("KAFKA_LINGER_MS", "soon", r"linger\.ms"),
@@ -237,7 +251,7 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("KAFKA_SSL_KEYSTORE_PASSWORD_FILE", "/none", "this client reads PEM stores, which have none"),
         ("KAFKA_SASL_KERBEROS_SERVICE_NAME_FILE", "/none", r"is for GSSAPI \(Kerberos\)"),
         ("KAFKA_SASL_PASWORD_FILE", "/none", r"did you mean sasl\.password\.file"),
-        ("CONFIG", "/no/such", "there is no file /no/such"),
+        ("CONFIG", "/no/such", "config: can't read /no/such: No such file"),
         ("INTERNAL", "{}", "PILOTFISH_INTERNAL: unknown setting"),
     ):
         with pytest.raises(SettingsError, match=reported):
@@ -266,6 +280,18 @@ def test_a_wrong_line_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
     ):
         with pytest.raises(SettingsError, match=reported):
             load(monkeypatch, file=file, tmp_path=tmp_path)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark_and_have_windows_line_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = "\ufeffapi_port = 7\r\n[kafka]\r\nbootstrap.servers = 'a:1'\r\n"
+    assert load(monkeypatch, file=file, kafka=(), tmp_path=tmp_path).api_port == 7
+
+
+def test_a_file_that_can_not_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"config: can't read {tmp_path}: Is a directory"):
+        load_settings({}, BOOTSTRAP, str(tmp_path))
 
 
 def test_a_setting_of_an_earlier_version_is_refused_with_what_to_do(

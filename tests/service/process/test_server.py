@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 ONE = b'{"records":[{"value":1}]}'
 JSON = {"content-type": "application/json"}
@@ -156,6 +158,21 @@ def test_a_second_sigterm_ends_it_at_once() -> None:
         assert "again: ending at once" in process.stderr.read()
 
 
+def test_a_sighup_while_the_settings_are_read_ends_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "pilotfish.toml"
+    os.mkfifo(config)
+    command = [sys.executable, "-m", "service", "serve", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with config.open("w") as settings:  # opens when the process reads it
+            process.send_signal(signal.SIGHUP)
+            settings.write("api_port = 0\nadmin_port = 0\n[kafka]\nbootstrap.servers = '127.0.0.1:1'\n")
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "serves on" in line:
+                process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+
+
 def test_a_sigterm_that_arrives_twice_at_once_is_one() -> None:
     def ended_in_good_order() -> bool:
         """False on a machine so busy that half a second lay between the two."""
@@ -169,6 +186,13 @@ def test_a_sigterm_that_arrives_twice_at_once_is_one() -> None:
         return process.returncode == 0
 
     wait_until(ended_in_good_order, what="one end by two signals")
+
+
+def test_an_address_may_be_in_brackets_and_a_name_without_address_is_reported_as_that() -> None:
+    with bound_socket("[::1]", 0, "api_port") as bound:
+        assert bound.getsockname()[0] == "::1"
+    with pytest.raises(OSError, match=r"api_port: can't listen on a\.\.b:0: (?!Unknown error)[^(]+$"):
+        bound_socket("a..b", 0, "api_port")
 
 
 def test_a_port_that_is_taken_is_named() -> None:

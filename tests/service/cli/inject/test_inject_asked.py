@@ -90,6 +90,10 @@ def test_resources_and_variables_that_kubernetes_would_refuse_are_refused() -> N
     assert injected(DEPLOYMENT, "--requests", "memory=64Mi", "--limits", "memory=96Mi")
 
 
+def test_an_empty_host_is_refused() -> None:
+    assert "--set api_host: " in refused(*BROKERS, "--set", "api_host=")
+
+
 def test_brokers_may_come_as_a_kafka_setting() -> None:
     done = run("-f", "-", "--kafka", "bootstrap.servers=a:1,b:2", stdin=DEPLOYMENT)
     assert environment(done.stdout)["PILOTFISH_KAFKA_BOOTSTRAP_SERVERS"] == "a:1,b:2"
