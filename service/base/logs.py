@@ -6,16 +6,20 @@
 logfmt is for people with grep, JSON for log collectors. Both have the same fields. `trace_id` follows in
 lines of a request with a trace, `stack` if there is a stack. Lines of the access log have more fields
 (`access_log.py`). Whatever a message contains, its line is one line of valid UTF-8 with a bounded length, and
-has no effect on a terminal. The server calls `set_up_logging` once, before anything else.
+has no effect on a terminal. The server calls `set_up_logging` once, before anything else. Logging waits for
+nobody who reads the lines.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import select
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -39,6 +43,10 @@ MAX_STACK_CHARS: Final = 32_768
 FIELDS: Final = "pilotfish_fields"
 Field = str | int | float
 _NO_FIELDS: Final[Mapping[str, Field]] = MappingProxyType({})
+
+#: A reader of stderr gets so long to go on, so seldom. Then lines are lost until it does.
+_LONGEST_WAIT_MS: Final = 100
+_BETWEEN_WAITS_S: Final = 60
 
 _BARE: Final = re.compile(r'[^\s="\\\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+')
 #: Control characters, line ends, characters that change the direction of text, lone surrogates.
@@ -162,6 +170,76 @@ def without_values(query: str) -> str:
 _WITHOUT_QUERY_VALUES: Final = _WithoutQueryValues()
 
 
+class StderrHandler(logging.Handler):
+    """Writes lines to a file descriptor, and hardly waits for a reader.
+
+    A pipe whose reader has stopped would stop each thread that logs: event loop, I/O thread, the end of the
+    process. Here such lines are lost, and a later line has their number. Lines stay whole.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._waits_from_s = 0.0
+        #: Of a line that was written in part.
+        self._rest = b""
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self._line(record)
+            if self._lost and self._can_begin():
+                self._rest = self._line(_lost_lines(self._lost))
+                self._lost = 0
+            if self._can_begin():
+                self._rest = line
+                self._write_rest()
+            else:
+                self._lost += 1
+        except OSError:
+            self._rest = b""  # nobody will read it
+        except Exception:  # noqa: BLE001 - as each handler of logging
+            self.handleError(record)
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return self.format(record).encode(errors="backslashreplace") + b"\n"
+
+    def _can_begin(self) -> bool:
+        """Returns whether the line before is written, and a part of the next one can be."""
+        self._write_rest()
+        return not self._rest and self._is_ready()
+
+    def _write_rest(self) -> None:
+        while self._rest and self._is_ready():
+            try:
+                written = os.write(self._descriptor, self._rest[: select.PIPE_BUF])
+            except BlockingIOError:
+                return  # somebody has made the descriptor non-blocking
+            self._rest = self._rest[written:]
+
+    def _is_ready(self) -> bool:
+        """Returns whether PIPE_BUF bytes can be written at once. Waits for it, but seldom."""
+        now_s = time.monotonic()
+        ready = bool(self._poll.poll(_LONGEST_WAIT_MS if now_s >= self._waits_from_s else 0))
+        if not ready:
+            self._waits_from_s = now_s + _BETWEEN_WAITS_S
+        return ready
+
+
+def _lost_lines(count: int) -> logging.LogRecord:
+    text = "%d log lines were lost: nobody read them in time"
+    return logging.LogRecord(__name__, logging.WARNING, "", 0, text, (count,), None)
+
+
+def _stderr_handler() -> logging.Handler:
+    try:
+        return StderrHandler(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # it was closed, or is no file
+        return logging.StreamHandler(sys.stderr)
+
+
 def set_up_logging(
     level: str, log_format: str = "logfmt", trace_id: Callable[[], str | None] = lambda: None
 ) -> None:
@@ -169,7 +247,7 @@ def set_up_logging(
 
     `trace_id` returns that of the request that the present code runs for, if there is one.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _stderr_handler()
     handler.setFormatter(FORMATTERS[log_format](trace_id))
     root = logging.getLogger()
     root.handlers[:] = [handler]

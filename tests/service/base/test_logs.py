@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from service.base.logs import (
     FORMATTERS,
     MAX_MESSAGE_CHARS,
     MAX_STACK_CHARS,
+    StderrHandler,
     bounded,
     quoted,
     without_values,
@@ -146,6 +148,43 @@ def test_a_message_that_cannot_be_formatted_is_logged_as_it_was_written() -> Non
     for message, args in cases:
         said = fields(message, *args)["msg"]
         assert said.startswith(f"{message} (its arguments can't be shown: ")
+
+
+def test_lines_that_nobody_reads_are_lost_and_counted_and_the_others_stay_whole() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    handler = StderrHandler(writer)
+    handler.setFormatter(FORMATTERS["json"]())
+    said = b""
+
+    def log(message: str) -> None:
+        handler.handle(logging.LogRecord("a.b", logging.INFO, "", 1, message, (), None))
+
+    def read(most: int) -> None:
+        nonlocal said
+        said += os.read(reader, most)
+
+    for number in range(300):
+        log(f"{number} " + "x" * 3_000)
+    for number in range(300, 310):
+        read(5_000)
+        log(f"{number} " + "y" * 8_000)
+    for number in range(310, 320):
+        read(1 << 20)
+        log(f"{number}")
+    read(1 << 20)
+    texts = [json.loads(line)["msg"] for line in said.splitlines()]
+    numbers = [int(text.split()[0]) for text in texts if "lost" not in text]
+    lost = [int(text.split()[0]) for text in texts if "lost" in text]
+    assert numbers == sorted(set(numbers))
+    assert (numbers[0], numbers[-10:]) == (0, list(range(310, 320)))
+    assert len(numbers) + sum(lost) == 320
+    assert len(lost) > 1
+    assert sum(lost) > 200
+    os.close(reader)
+    log("to nobody")
+    os.close(writer)
+    log("to a descriptor that is closed")
 
 
 def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:

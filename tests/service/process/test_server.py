@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,11 +18,12 @@ import pytest
 from client_core import CloseReport, Unacknowledged
 from service.process.server import bound_socket, report_unacknowledged
 from tests.support.coroutine_tests import until
+from tests.support.plain_http import NO_TLS
 from tests.support.running_server import RunningServer, terminate
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
 ONE = b'{"records":[{"value":1}]}'
@@ -133,11 +135,25 @@ def test_a_drain_that_delivered_all_says_what_had_failed_before(caplog: pytest.L
         assert [record.getMessage() for record in caplog.records] == [reported], failed_earlier
 
 
-def _serving_process(*, drain_delay_ms: int) -> subprocess.Popen[str]:
+def _serving_process(*, drain_delay_ms: int, flags: Sequence[str] = ()) -> subprocess.Popen[str]:
     """A sidecar without brokers."""
-    command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0"]
+    command = [sys.executable, "-m", "service", "serve", "--api-port", "0", "--admin-port", "0", *flags]
     command += ["--drain-delay-ms", str(drain_delay_ms), "--kafka", "bootstrap.servers=127.0.0.1:1"]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_reader_of_its_log_that_stops_reading_stops_nothing() -> None:
+    """Once the pipe was full, every thread that logged waited for the reader, and SIGTERM had no effect."""
+    with _serving_process(drain_delay_ms=0, flags=("--access-log",)) as process:
+        assert process.stderr is not None
+        api = next(
+            found for line in process.stderr if (found := re.search(r"serves on (http://[\d.:]+)", line))
+        )
+        with httpx.Client(base_url=api[1], verify=NO_TLS) as client:
+            answers = [client.get("/v1/topics/orders/leader") for _ in range(500)]
+        assert len(answers) == 500
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(patient(30)) == 0
 
 
 def test_a_second_sigterm_ends_it_at_once() -> None:
