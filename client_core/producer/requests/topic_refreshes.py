@@ -28,12 +28,13 @@ from client_core.producer.requests.pending_calls import PendingCall, PendingCall
 from client_core.producer.results.results import MetadataResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from client_core.client.kafka_client import ClientResponse, KafkaClient
     from client_core.errors import KafkaError
     from client_core.events import EventSink
     from client_core.metadata.producer_metadata import ProducerMetadata
+    from client_core.producer.requests.pending_metadata import PendingLookups
     from client_core.producer.results.ticket import Completions
 
 #: The maximum of new topics in one refresh.
@@ -64,12 +65,11 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
         metadata: ProducerMetadata,
         completions: Completions,
         events: EventSink,
-        updates_since_ms: Callable[[], int | None],
+        lookups: PendingLookups,
     ) -> None:
-        """`updates_since_ms()`: since when a look-up waits for a version or an age; None if none does."""
         super().__init__(metadata, completions)
         self._events = events
-        self._updates_since_ms = updates_since_ms
+        self._lookups = lookups
         self._without_brokers_since_ms: int | None = None
         #: The last refresh of what was unanswered, and the pause after it.
         self._elsewhere: TopicRefresh | None = None
@@ -110,18 +110,21 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
             reason = "initial"
         else:
             reason = "topic_missing" if topics else "manual"
-        if self._updates_since_ms() is not None:
+        if self._lookups.updates_since_ms is not None:
             topics = (*topics, *self._metadata.cache.topics)
         return TopicRefresh(lambda _: None, now_ms, now_ms + ASK_ANOTHER_MS, topics, reason)
 
     def _unanswered_since_ms(self, now_ms: int) -> int | None:
-        if not self._metadata.cache.cluster.is_bootstrap_configured:
-            self._without_brokers_since_ms = None
-            times = self._metadata.unanswered_since_ms, self._updates_since_ms()
-            return min((time for time in times if time is not None), default=None)
-        if self._without_brokers_since_ms is None:
-            self._without_brokers_since_ms = now_ms
-        return self._without_brokers_since_ms
+        if self._metadata.cache.cluster.is_bootstrap_configured:
+            if self._without_brokers_since_ms is None:
+                self._without_brokers_since_ms = now_ms
+            return self._without_brokers_since_ms
+        self._without_brokers_since_ms = None
+        topics_ms = self._metadata.unanswered_since_ms
+        updates_ms = self._lookups.updates_since_ms if self._lookups.count else None
+        if topics_ms is None or updates_ms is None:
+            return updates_ms if topics_ms is None else topics_ms
+        return min(topics_ms, updates_ms)
 
     def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends what is not sent yet; returns ms until the next try, None if all is sent."""

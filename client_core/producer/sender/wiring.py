@@ -133,7 +133,7 @@ def wired(
     lookups = PendingLookups(metadata, completions, backoff, submissions.parked.waits_for)
     configs = PendingConfigs(metadata, completions, backoff)
     offsets = PendingOffsets(metadata, completions, backoff)
-    topic_refreshes = TopicRefreshes(metadata, completions, events, lambda: lookups.updates_since_ms)
+    topic_refreshes = TopicRefreshes(metadata, completions, events, lookups)
     sender = Sender(
         client,
         metadata,
