@@ -337,6 +337,25 @@ def test_what_is_remembered_of_topics_that_end_is_bounded() -> None:
     run(scenario())
 
 
+def test_what_is_remembered_of_refreshes_in_vain_is_bounded() -> None:
+    """Brokers answer, and their answers lack the topics."""
+
+    async def scenario() -> None:
+        producer = FakeProducer(holds_refreshes=True)
+        count = 3 * MOST_TOPICS
+        ages = ages_over(producer, **{f"t{n}": 1 for n in range(count)})
+        for n in range(count):
+            producer.clock.advance(6_000)
+            waiting = asyncio.create_task(freshened(ages, f"t{n}"))
+            await until(lambda: producer.waiting or waiting.done())
+            for ticket in producer.waiting:
+                producer.finish(ticket, MetadataResult(producer.cache))
+            await waiting
+        assert len(ages.__dict__["_failed"]) <= 2 * MOST_TOPICS
+
+    run(scenario())
+
+
 def test_a_caller_may_wait_less_or_not_at_all_and_not_longer() -> None:
     async def scenario() -> None:
         producer = FakeProducer(holds_refreshes=True)

@@ -638,6 +638,15 @@ def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
     assert 0 < seconds_of(sidecar.http) < perf_counter() - began
 
 
+def test_a_look_up_is_ready_if_its_topic_is_known_and_not_too_old() -> None:
+    web = NativeApp()
+    lookups, clock = web.app.sidecar.lookups, web.producer.clock
+    web.producer.set_topics({"orders": 3})
+    assert [lookups.is_ready(topic) for topic in ("orders", "nowhere")] == [True, False]
+    clock.advance(60_000)
+    assert not lookups.is_ready("orders")
+
+
 def counted(http: HttpMetrics) -> dict[tuple[str, ...], float]:
     return {labels: counter.value for labels, counter in http._requests.items() if counter.value}
 
