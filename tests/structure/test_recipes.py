@@ -462,6 +462,14 @@ def test_a_metric_that_no_scrape_has_is_named() -> None:
     ]
 
 
+def test_a_gold_table_whose_treatment_of_wrong_clocks_is_not_described_is_named() -> None:
+    page = "docs/pipeline-tables.md"
+    without = Tree({page: Tree().text(page).replace("| `gold_urp`, ", "| ")})
+    assert list(recipes.of_gold_tables(without)) == [
+        f"{page} lacks a table of pipeline/gold/under_replicated.py under Clocks: it uses clocks.py"
+    ]
+
+
 def test_an_api_whose_table_was_not_extended_is_named() -> None:
     messages = {"MetadataRequest": (0, 99, ())}
     lines = list(recipes.of_api_versions(Tree(), _apis(), messages))
