@@ -1,4 +1,4 @@
-"""Shared parts of the OpenAPI document: query parameters and error shapes.
+"""Shared query parameters and their checks, and shapes of errors for the OpenAPI document.
 
 The query models validate requests; the others only describe what `errors.py` writes, and tests keep both
 equal. `check_query` refuses what FastAPI would misread. Pure.

@@ -95,10 +95,12 @@ class Change(NamedTuple):
     steps: tuple[Step, ...]
 
 
-def _replaced(old: str, new: str) -> Callable[[str], str]:
+def _after(there: str, more: str) -> Callable[[str], str]:
+    """Adds behind the start of a list or table: real changes add at its end."""
+
     def edit(text: str) -> str:
-        assert old in text, old
-        return text.replace(old, new, 1)
+        assert there in text, f"tests/structure/test_recipes.py adds after {there!r}, which is gone"
+        return text.replace(there, there + more, 1)
 
     return edit
 
@@ -234,12 +236,12 @@ _DIALECT: Final = Change(
         ),
         Step(
             "service/base/settings.py",
-            _replaced('"cloudevents", "dapr"]', '"cloudevents", "dapr", "new-one"]'),
+            _after('Dialect = Literal["rest-v2"', ', "new-one"'),
             'service/base/settings.py lacks "new-one" in Dialect',
         ),
         Step(
             "service/dialects/table.py",
-            _replaced("dapr.dialect)", "dapr.dialect, new_one.dialect)"),
+            _after("rest_v2.dialect", ", new_one.dialect"),
             "service/dialects/table.py lacks new_one.dialect in _MAKE",
         ),
         Step(
@@ -314,10 +316,7 @@ _GOLD: Final = Change(
         ),
         Step(
             "pipeline/gold/__init__.py",
-            _replaced(
-                "    tables.GOLD_ADVICE: advice,\n",
-                "    tables.GOLD_ADVICE: advice,\n    tables.GOLD_NEW: new,\n",
-            ),
+            _after("\nGOLD: Final[Mapping[str, GoldTable]] = {\n", "    tables.GOLD_NEW: new,\n"),
             "pipeline/gold/__init__.py lacks tables.GOLD_NEW in GOLD",
         ),
         Step(
@@ -327,10 +326,7 @@ _GOLD: Final = Change(
         ),
         Step(
             "tests/pipeline/gold_samples.py",
-            _replaced(
-                "= {\n    tables.GOLD_LEADER_HISTORY",
-                "= {\n    tables.GOLD_NEW: {},\n    tables.GOLD_LEADER_HISTORY",
-            ),
+            _after("\nSCHEMAS: Final[dict[str, dict[str, pa.DataType]]] = {\n", "    tables.GOLD_NEW: {},\n"),
             "tests/pipeline/gold_samples.py lacks the columns of tables.GOLD_NEW in SCHEMAS",
         ),
         Step(
@@ -352,7 +348,7 @@ _COMMAND: Final = Change(
         ),
         Step(
             "service/__main__.py",
-            _replaced('    "leader": (', '    "newly": ("service.cli.newly", "newly"),\n    "leader": ('),
+            _after("] = {\n", '    "newly": ("service.cli.newly", "newly"),\n'),
             "service/__main__.py lacks `newly` of service.cli.newly in _COMMANDS",
         ),
         Step(
@@ -408,7 +404,7 @@ _BENCHMARK: Final = Change(
         ),
         Step(
             "benchmarks/__main__.py",
-            _replaced('    "failover",\n', '    "failover",\n    "newly",\n'),
+            _after("ALL: Final = (\n", '    "newly",\n'),
             'benchmarks/__main__.py lacks "newly" in ALL',
         ),
         Step(
@@ -463,6 +459,14 @@ def test_a_metric_that_no_scrape_has_is_named() -> None:
     gone, *others = _page_metrics(Tree())
     assert list(recipes.of_metrics(Tree(), others)) == [
         f"service/ lacks the metric `{gone[0]}`: no scrape has it, docs/metrics.md does"
+    ]
+
+
+def test_a_gold_table_whose_treatment_of_wrong_clocks_is_not_described_is_named() -> None:
+    page = "docs/pipeline-tables.md"
+    without = Tree({page: Tree().text(page).replace("| `gold_urp`, ", "| ")})
+    assert list(recipes.of_gold_tables(without)) == [
+        f"{page} lacks a table of pipeline/gold/under_replicated.py under Clocks: it uses clocks.py"
     ]
 
 

@@ -16,6 +16,7 @@ from service.dialects.rest_v3.schemas import (
     TopicDataList,
 )
 from service.lookup.paging import Page, PageQuery, numbers_after
+from service.native.schemas import ListQuery
 from service.wire.errors import ProblemError
 from tests.support.http_app import HttpApp
 from tests.support.tokens import TokensFile
@@ -124,6 +125,17 @@ def test_a_bad_size_or_token_says_where(web: HttpApp) -> None:
     ):
         answer = web.get(f"/v1/topics?{query}")
         assert (answer.status_code in (400, 422), answer.json()["place"]) == (True, place), query
+
+
+def test_a_token_is_for_each_filter_that_a_list_has(web: HttpApp) -> None:
+    token = web.get("/v1/topics?page_size=3").json()["next_page_token"]
+    filters = ListQuery.model_fields.keys() - PageQuery.model_fields.keys() - {"max_block_ms", "max_age_ms"}
+    assert filters >= {"prefix", "internal"}
+    for name in sorted(filters):
+        asked = (web.get(f"/v1/topics?page_token={token}&{name}={value}") for value in ("t", "true", "1"))
+        assert 400 in {answer.status_code for answer in asked}, (
+            f"service/native/metadata.py lacks `{name}` in the filters of `query.page(…)`"
+        )
 
 
 def test_a_token_gives_no_right(tmp_path: Path) -> None:
