@@ -177,21 +177,22 @@ class AsyncKafkaProducer(Generic[K, V]):
         error; a closed producer, a wrong argument and a serializer's error are raised.
         """
         loop = self._ensure_loop()
-        self._sends_in_a_row += 1
-        if self._sends_in_a_row > _SENDS_PER_TURN:
-            self._sends_in_a_row = 0
-            await asyncio.sleep(0)
         if self._prepares:
-            return await self._send_prepared(record, loop)
-        plain: ProducerRecord = record  # type: ignore[assignment]  # no serializer: bytes
-        future = RecordFuture(self._resolved, loop)
-        if not self._producer.try_append(plain, future):
-            await self._append(plain, future)
+            future = await self._send_prepared(record, loop)
+        else:
+            plain: ProducerRecord = record  # type: ignore[assignment]  # no serializer: bytes
+            future = RecordFuture(self._resolved, loop)
+            if not self._producer.try_append(plain, future):
+                await self._append(plain, future)
+        self._sends_in_a_row += 1
+        if self._sends_in_a_row >= _SENDS_PER_TURN:
+            self._sends_in_a_row = 0
+            await asyncio.sleep(0)  # after the append: sends of later tasks must not overtake this one
         return future
 
     async def _send_prepared(
         self, record: ProducerRecord[K, V], loop: asyncio.AbstractEventLoop
-    ) -> asyncio.Future[RecordMetadata]:
+    ) -> RecordFuture:
         preparation = self._preparation
         plain = preparation.prepared(record)
         future = RecordFuture(self._resolved, loop, partial(preparation.ended, plain))

@@ -155,6 +155,7 @@ class KafkaProducer(Generic[K, V]):
         self._causes = parts.causes
         #: For tests that run its turns themselves.
         self.io_thread: Final = parts.io_thread
+        self.io_thread.call_at_end(preparation.close)  # after the last outcome, however the thread ends
         #: Has the completion sink call `done(result)`, with all others of the I/O thread's turn. Any thread.
         self.post_at_end_of_turn: Final = parts.completions.add
         self._lookup_requests = LookupRequests(
@@ -504,7 +505,7 @@ class KafkaProducer(Generic[K, V]):
         """
         if timeout_ms < 0:
             raise IllegalArgumentError("The timeout cannot be negative.")
-        was_closed, self._closed = self._closed, True
+        self._closed = True
         if self.io_thread.is_inherited:
             return CloseReport()  # the parent process has the thread, the sockets and the records
         failed = self._accumulator.failed
@@ -522,8 +523,6 @@ class KafkaProducer(Generic[K, V]):
             unclosed_producers.report_lost(self.io_thread)
             raise
         unclosed_producers.forget(self.io_thread)
-        if self._preparation is not None and not was_closed:
-            self._preparation.close()
         return failed.report(() if self.io_thread.is_over else self.io_thread.still_open())
 
     def _close_in(self, timeout_ms: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing.api_versions import KAFKA_2_1, KAFKA_4_3
-from client_core.testing.cluster import FakeCluster, FakeClusterError
-from client_core.testing.controller import TopicConfig
+from client_core.testing.cluster import FakeCluster
+from client_core.testing.controller import FakeClusterError, TopicConfig
 from client_core.testing.partition_log import BadBatchError, StoredBatch, StoredRecord, read_batch
 from client_core.testing.reactions import (
     BehindTheNext,

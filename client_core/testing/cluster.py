@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import api_versions, produce, requests
 from client_core.testing.broker import Answer, EndConnectionError, FakeBroker
+from client_core.testing.controller import FakeClusterError
 from client_core.testing.free_ports import free_ports
 from client_core.testing.loop_thread import LoopThread
 from client_core.testing.metadata_cache import AliveBroker, MetadataCache
@@ -53,10 +54,6 @@ if TYPE_CHECKING:
 BROKERS_THREAD: Final = "fake-cluster"
 _HOST: Final = "127.0.0.1"
 _PATIENCE_S: Final = 60.0
-
-
-class FakeClusterError(AssertionError):
-    """A call that is impossible in the cluster's current state, or a wait that timed out."""
 
 
 class FakeCluster:
@@ -155,6 +152,7 @@ class FakeCluster:
 
     def address(self, broker_id: int) -> tuple[str, int]:
         """Returns a broker's address, also while it is down."""
+        self._broker(broker_id)
         return _HOST, self._ports[broker_id]
 
     @property
@@ -164,14 +162,18 @@ class FakeCluster:
 
     def partition(self, topic: str, partition: int) -> PartitionState:
         """Returns a partition's state by the controller."""
-        return self._topic(topic).partitions[partition]
+        with self._changed:
+            return self._state.controller.known_partition(topic, partition)
 
     def _topic(self, topic: str) -> TopicMetadata:
         with self._changed:
-            found = self._state.controller.topic(topic)
-        if found is None:
-            raise FakeClusterError(f"there is no topic {topic}: create_topic() makes one")
-        return found
+            return self._state.controller.known_topic(topic)
+
+    def _broker(self, broker_id: int) -> FakeBroker:
+        """Returns a broker. Raises FakeClusterError for an unknown one, as the controller does."""
+        if broker_id not in self._brokers:
+            raise FakeClusterError(f"there is no broker {broker_id}: there are {self.broker_ids}")
+        return self._brokers[broker_id]
 
     def topic_id(self, topic: str) -> UUID:
         """Returns the topic's id. Raises FakeClusterError for an unknown topic."""
@@ -183,7 +185,7 @@ class FakeCluster:
 
     def is_alive(self, broker_id: int) -> bool:
         """Returns whether a broker listens."""
-        return self._brokers[broker_id].is_listening
+        return self._broker(broker_id).is_listening
 
     def topic_names(self) -> Sequence[str]:
         """Returns the topics that at least one broker knows."""
@@ -192,7 +194,7 @@ class FakeCluster:
 
     def connections(self, broker_id: int) -> int:
         """Returns the number of clients connected to a broker."""
-        return self._brokers[broker_id].connections
+        return self._broker(broker_id).connections
 
     def batches(self, topic: str, partition: int = 0) -> Sequence[StoredBatch]:
         """Returns the batches of a partition as stored."""
@@ -241,7 +243,7 @@ class FakeCluster:
                 self.notice_death(broker_id)
 
         # A client that asks as soon as its connection ends gets the new leader.
-        self._running().run(self._brokers[broker_id].stop(fails))
+        self._running().run(self._broker(broker_id).stop(fails))
 
     def notice_death(self, broker_id: int) -> None:
         """Ends the session of a broker killed without election: other brokers lead now."""
@@ -250,7 +252,7 @@ class FakeCluster:
 
     def revive(self, broker_id: int, *, new_port: bool = False) -> None:
         """Starts a broker (again), at its old port or a new one; it rejoins its replicas' ISRs."""
-        loop, broker = self._running(), self._brokers[broker_id]
+        loop, broker = self._running(), self._broker(broker_id)
         if broker.is_listening:
             loop.run(broker.stop())
         if new_port:
@@ -279,7 +281,7 @@ class FakeCluster:
 
     def drop_connections(self, broker_id: int) -> None:
         """Ends a broker's connections; it still listens."""
-        self._running().run(self._brokers[broker_id].drop_connections())
+        self._running().run(self._broker(broker_id).drop_connections())
 
     def set_versions(self, versions: Versions, *, broker_id: int | None = None) -> None:
         """Sets the API versions of a broker, or of all, from now on, as after an upgrade."""

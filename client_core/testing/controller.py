@@ -29,6 +29,10 @@ _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
+class FakeClusterError(AssertionError):
+    """A call that is impossible in the cluster's current state, or a wait that timed out."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """The topic settings that affect a produce request. Defaults are Kafka's."""
@@ -72,6 +76,12 @@ class Controller:
         """Every known broker, alive or not."""
         return sorted(self._known)
 
+    def check_brokers(self, broker_ids: Iterable[int]) -> None:
+        """Raises FakeClusterError for a broker that was never started."""
+        for broker_id in broker_ids:
+            if broker_id not in self._known:
+                raise FakeClusterError(f"there is no broker {broker_id}: there are {self.broker_ids}")
+
     @property
     def alive(self) -> frozenset[int]:
         return frozenset(self._alive)
@@ -101,6 +111,7 @@ class Controller:
 
     def broker_failed(self, broker_id: int) -> None:
         """Removes a broker from its ISRs and elects other leaders."""
+        self.check_brokers([broker_id])
         self._alive.discard(broker_id)
         if self._controller_id == broker_id and self._alive:
             self._controller_id = min(self._alive)
@@ -144,11 +155,26 @@ class Controller:
     def topic(self, name: str) -> TopicMetadata | None:
         return self._topics.get(name)
 
+    def known_topic(self, name: str) -> TopicMetadata:
+        """Returns a topic. Raises FakeClusterError for an unknown one."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise FakeClusterError(f"there is no topic {name}: create_topic() makes one")
+        return topic
+
+    def known_partition(self, name: str, partition: int) -> PartitionState:
+        """Returns a partition's state. Raises FakeClusterError for an unknown one."""
+        states = self.known_topic(name).partitions
+        if not 0 <= partition < len(states):
+            raise FakeClusterError(f"topic {name} has no partition {partition}: it has {len(states)}")
+        return states[partition]
+
     def config(self, name: str) -> TopicConfig:
         return self._configs.get(name, TopicConfig())
 
     def set_config(self, name: str, config: TopicConfig) -> None:
         """Changes the settings of an existing topic."""
+        self.known_topic(name)
         self._configs[name] = config
 
     def create_topic(
@@ -164,9 +190,18 @@ class Controller:
     ) -> TopicMetadata:
         """Creates a topic; by default replicas rotate over the known brokers, and the first leads."""
         ids = self.broker_ids
+        if not ids:
+            raise FakeClusterError("the cluster does not run: call start(), or use it in a `with` block")
+        if name in self._topics:
+            raise FakeClusterError(f"there is a topic {name} already: delete_topic() removes it")
+        if not is_legal_name(name):
+            raise FakeClusterError(f"{name!r} is no name that Kafka accepts")
         if assignment is None:
             factor = min(replication_factor, len(ids))
             assignment = [[ids[(p + r) % len(ids)] for r in range(factor)] for p in range(partitions)]
+        if not (assignment and all(assignment)):
+            raise FakeClusterError(f"topic {name} needs partitions, and replicas of each: not {assignment}")
+        self.check_brokers(broker_id for replicas in assignment for broker_id in replicas)
         states = tuple(self._new_partition(tuple(replicas), leader_epoch) for replicas in assignment)
         topic_id = topic_id or UUID(int=self._random.getrandbits(128) or 1)
         self._topics[name] = TopicMetadata(name, topic_id, name in INTERNAL_TOPICS, states)
@@ -181,18 +216,21 @@ class Controller:
 
     def begin_deletion(self, name: str, partition: int | None = None) -> None:
         """Makes the brokers forget a partition, or all of a topic's; `delete_topic` completes it."""
-        for number, state in enumerate(self._topics[name].partitions):
+        for number, state in enumerate(self.known_topic(name).partitions):
             if partition in {None, number}:
                 self._set_partition(name, number, state._replace(leader=LEADER_DURING_DELETE, isr=()))
 
     def delete_topic(self, name: str) -> None:
+        self.known_topic(name)
         del self._topics[name]
         self._configs.pop(name, None)
         self._report([name])
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grows a topic; the new partitions' replicas rotate as at its creation."""
-        topic = self._topics[name]
+        topic = self.known_topic(name)
+        if total <= len(topic.partitions):
+            raise FakeClusterError(f"topic {name} has {len(topic.partitions)} partitions: {total} adds none")
         ids = self.broker_ids
         factor = len(topic.partitions[0].replicas)
         new = tuple(
@@ -206,7 +244,8 @@ class Controller:
         self, topic: str, partition: int, leader: int | None, *, epoch: int | None = None
     ) -> None:
         """Sets the leader (None: no leader), with the next leader epoch or the given one."""
-        state = self._topics[topic].partitions[partition]
+        state = self.known_partition(topic, partition)
+        self.check_brokers(() if leader is None else (leader,))
         isr = state.isr if leader is None or leader in state.isr else tuple(sorted({*state.isr, leader}))
         replicas = state.replicas if leader is None or leader in state.replicas else (*state.replicas, leader)
         moved = PartitionState(
@@ -216,9 +255,9 @@ class Controller:
 
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> None:
         """Sets the in-sync replicas; the leader stays."""
-        self._set_partition(
-            topic, partition, self._topics[topic].partitions[partition]._replace(isr=tuple(isr))
-        )
+        state = self.known_partition(topic, partition)
+        self.check_brokers(isr)
+        self._set_partition(topic, partition, state._replace(isr=tuple(isr)))
 
     def _set_partition(self, name: str, partition: int, state: PartitionState) -> None:
         states = list(self._topics[name].partitions)
@@ -234,10 +273,12 @@ class Controller:
 
     def freeze(self, broker_id: int) -> None:
         """Withholds updates from a broker: it returns outdated metadata."""
+        self.check_brokers([broker_id])
         self._listeners[broker_id].is_frozen = True
 
     def thaw(self, broker_id: int) -> None:
         """Delivers the withheld updates to a broker."""
+        self.check_brokers([broker_id])
         listener = self._listeners[broker_id]
         listener.is_frozen = False
         for update in listener.missed:

@@ -32,7 +32,7 @@ from tests.support.coroutine_tests import PATIENCE_S, run, until
 from tests.support.live_producer import QUICK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.behaviour("AIO-01")
 
@@ -76,6 +76,20 @@ async def test_records_of_a_task_are_written_in_order_and_a_flush_ends_their_fut
         await producer.flush()
         assert [future.result().offset for future in futures] == list(range(2_000))
     assert _values(cluster) == [b"%d" % n for n in range(2_000)]
+
+
+@pytest.mark.parametrize("serializer", [None, bytes])
+async def test_records_of_many_tasks_are_written_in_the_order_of_the_tasks(
+    cluster: FakeCluster, serializer: Callable[[bytes], bytes] | None
+) -> None:
+    """Each hundredth send yields: the sends behind it must not overtake it."""
+    settings = {**QUICK, "bootstrap.servers": cluster.bootstrap_servers}
+    async with AsyncKafkaProducer(
+        ProducerConfig.from_mapping(settings), value_serializer=serializer
+    ) as producer:
+        await producer.partitions_for("orders")
+        await asyncio.gather(*(producer.send(ProducerRecord("orders", b"%d" % n)) for n in range(1_000)))
+    assert _values(cluster) == [b"%d" % n for n in range(1_000)]
 
 
 async def test_other_tasks_run_between_sends(cluster: FakeCluster) -> None:

@@ -41,6 +41,7 @@ from client_core.testing import (
     Delay,
     Disconnect,
     FakeCluster,
+    FakeClusterError,
     Garbage,
     HalfFrame,
     InPieces,
@@ -57,7 +58,7 @@ from tests.support.wire import Wire, ask
 from tests.support_tests.batches import batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from confluent_kafka import KafkaError, Message
 
@@ -731,3 +732,51 @@ def test_its_history_can_be_forgotten_and_offsets_go_on(cluster: FakeCluster) ->
     assert not cluster.requests()
     assert not cluster.records("orders")
     assert _produce(cluster, _request(batch(b"b"))).base_offset == produced.base_offset + 1
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda c: c.kill(9), r"there is no broker 9: there are \[1, 2\]"),
+        (lambda c: c.notice_death(9), "no broker 9"),
+        (lambda c: c.revive(9), "no broker 9"),
+        (lambda c: c.drop_connections(9), "no broker 9"),
+        (lambda c: c.address(9), "no broker 9"),
+        (lambda c: c.freeze_metadata(9), "no broker 9"),
+        (lambda c: c.thaw_metadata(9), "no broker 9"),
+        (lambda c: c.create_topic("orders"), "there is a topic orders already"),
+        (lambda c: c.create_topic("a b"), "'a b' is no name that Kafka accepts"),
+        (lambda c: c.create_topic("new", partitions=0), "topic new needs partitions"),
+        (lambda c: c.create_topic("new", assignment=[[1], []]), "and replicas of each"),
+        (lambda c: c.create_topic("new", assignment=[[9]]), "no broker 9"),
+        (lambda c: c.delete_topic("none"), "there is no topic none"),
+        (lambda c: c.begin_deletion("none"), "no topic none"),
+        (lambda c: c.set_config("none", TopicConfig()), "no topic none"),
+        (lambda c: c.add_partitions("none", 2), "no topic none"),
+        (lambda c: c.add_partitions("orders", 2), "topic orders has 2 partitions: 2 adds none"),
+        (lambda c: c.move_leader("orders", 2, 1), "topic orders has no partition 2: it has 2"),
+        (lambda c: c.move_leader("orders", 0, 9), "no broker 9"),
+        (lambda c: c.set_isr("orders", -1, [1]), "no partition -1"),
+        (lambda c: c.set_isr("orders", 0, [9]), "no broker 9"),
+        (lambda c: c.partition("orders", 2), "no partition 2"),
+    ],
+)
+def test_a_call_that_cannot_be_done_is_refused_and_changes_nothing(
+    call: Callable[[FakeCluster], object], reason: str
+) -> None:
+    with FakeCluster(2) as cluster:
+        cluster.create_topic("orders", partitions=2)
+        before = cluster.topic_id("orders"), [cluster.partition("orders", number) for number in range(2)]
+        with pytest.raises(FakeClusterError, match=reason):
+            call(cluster)
+        assert cluster.topic_names() == ["orders"]
+        assert before == (
+            cluster.topic_id("orders"),
+            [cluster.partition("orders", number) for number in range(2)],
+        )
+
+
+def test_a_topic_is_not_created_before_there_are_brokers_for_it() -> None:
+    """Its partitions would have no replicas for good, and no produce would ever end."""
+    with pytest.raises(FakeClusterError, match="the cluster does not run"):
+        FakeCluster(1).create_topic("orders")

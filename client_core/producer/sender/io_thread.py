@@ -175,7 +175,7 @@ class IoThread:
         self._over = False
         self._end_lock = threading.Lock()
         self._made_at = forks.count
-        self._report_end: Callable[[], None] | None = None
+        self._at_end: list[Callable[[], None]] = []
         self._pause_lock = threading.RLock()
         self._pause = threading.Condition(self._pause_lock)
         self._failures_in_a_row = 0
@@ -279,12 +279,16 @@ class IoThread:
         ]
         return [*self._accumulator.unacknowledged(), *self._parked.not_appended(), *came]
 
+    def call_at_end(self, call: Callable[[], None]) -> None:
+        """Calls `call` once, when nothing is open any more, where the end runs."""
+        self._at_end.append(call)
+
     def end_unclosed(self, report: Callable[[], None]) -> None:
         """Makes the thread send accepted records, end, and call `report`: its producer is garbage.
 
         Called by a finalizer, at any moment, even on this thread: takes no lock of the client.
         """
-        self._report_end = report
+        self._at_end.append(report)
         if not (self.was_started or self._over):
             self._accumulator.failed.begin_close()
             self._end()
@@ -517,8 +521,8 @@ class IoThread:
         # A thread that adds something later reads `_over` afterwards, and sweeps itself.
         self._over = True
         self._sweep_if_over()
-        if self._report_end is not None:
-            self._report_end()
+        for call in self._at_end:
+            _attempt("report the end", call)
 
     def _sweep_if_over(self) -> None:
         """Fails late requests on the adding thread: the I/O thread has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ from client_core import (
 )
 from client_core.cluster import TopicPartition
 from client_core.error_codes import Errors
+from client_core.latch import Latch
 from client_core.producer.requests.preparation import Preparation
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import FakeCluster, Hold
@@ -34,6 +36,7 @@ from tests.support.sender_rig import produced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import FrameType
 
 Given = dict[str, int] | None
 Record = ProducerRecord[str, Given]
@@ -281,6 +284,57 @@ def test_the_callers_callback_comes_after_the_interceptors(cluster: FakeCluster)
         done = producer.send(ProducerRecord(TOPIC, {"n": 1}), lambda _: ended_before.append(len(seen.ended)))
         done.result(PATIENCE_S)
     assert ended_before == [1]
+
+
+class Closed(ProducerInterceptor[bytes | None, bytes | None]):
+    """Notes outcomes and closes, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        self.calls.append("failed" if error else "written")
+
+    def close(self) -> None:
+        self.calls.append("closed")
+
+
+@pytest.mark.behaviour("INT-01")
+def test_a_close_in_a_callback_closes_the_interceptors_once_after_the_last_outcome(
+    cluster: FakeCluster,
+) -> None:
+    interceptor = Closed()
+    with KafkaProducer(_config(cluster), interceptors=[interceptor]) as producer:
+
+        def close(_: object) -> None:
+            producer.close(0)
+
+        producer.send(ProducerRecord(TOPIC, b"a"), close).result(PATIENCE_S)
+        assert producer.io_thread.join(PATIENCE_MS)
+        assert interceptor.calls == ["written", "closed"]
+    assert interceptor.calls == ["written", "closed"]
+
+
+@pytest.mark.behaviour("INT-01")
+def test_a_close_that_is_interrupted_closes_the_interceptors_once(cluster: FakeCluster) -> None:
+    interceptor, interrupts = Closed(), [KeyboardInterrupt]
+
+    def interrupt(frame: FrameType, *_: object) -> None:
+        if interrupts and frame.f_code is Latch.wait.__code__:
+            raise interrupts.pop()
+
+    producer = KafkaProducer(_config(cluster), interceptors=[interceptor])
+    producer.start()
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    finally:
+        sys.settrace(before)
+    assert interceptor.calls == ["closed"]
+    producer.close()
+    assert interceptor.calls == ["closed"]
 
 
 @pytest.mark.behaviour("AIO-01")
