@@ -68,7 +68,7 @@ def _reasons(run: Run, value: bytes, writes: Sequence[Append]) -> list[str]:
     unused: list[Append] = []
     for again in writes:
         for one in unused:
-            if reason := _reason(run, value, one, again):
+            if reason := reason_of(run, value, one, again):
                 unused.remove(one)
                 reasons.append(reason)
                 break
@@ -107,7 +107,7 @@ def forgot(run: Run, first: Append, again: Append) -> bool:
     return any(since_ms <= at_ms <= again.at_ms for at_ms in run.brokers.forgot.get(first.place, ()))
 
 
-def _reason(run: Run, value: bytes, first: Append, again: Append) -> str:
+def reason_of(run: Run, value: bytes, first: Append, again: Append) -> str:
     """Returns what explains that a client wrote a record again; nothing if nothing does."""
     wire = run.brokers.wire
     if _was_acked(run, first, before_ms=again.sent_ms):

@@ -31,7 +31,7 @@ import msgspec
 from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
 from tests.simulation.callers import value_of
-from tests.simulation.copies import forgot, judge_copies
+from tests.simulation.copies import forgot, judge_copies, reason_of
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -412,7 +412,7 @@ class Judge:
         """Compares the offsets of acknowledged records with the order in which they were submitted.
 
         Records without key and partition may go elsewhere, while the leader of theirs is lost. A record is
-        where it was first stored, if brokers forgot that and stored it again.
+        where it was first stored, if copies.py explains that it was stored again.
         """
         if not self._plan.is_idempotent and self._plan.kafka["max.in.flight.requests.per.connection"] != "1":
             return
@@ -451,20 +451,24 @@ class Judge:
                 last[place] = offset, value
 
     def _first_offset(self, process: Process, place: tuple[str, int], value: bytes, offset: int) -> int:
-        """Returns the offset of a record, or of its first copy, if brokers forgot that it was stored."""
+        """Returns the offset of a record, or of its first copy, if a second one is explained."""
         client = process.producer.network.name
         appends = [
             append
             for append in self._brokers.wire.appends.get(value, ())
             if append.client == client and append.place == place
         ]
-        is_forgotten = any(
+        first = appends[0]
+        is_copy = any(
             append.offset == offset
-            and append.write == appends[0].write
-            and forgot(self._run, appends[0], append)
+            and (
+                forgot(self._run, first, append)
+                if append.write == first.write
+                else reason_of(self._run, value, first, append)
+            )
             for append in appends
         )
-        return appends[0].offset if is_forgotten and value not in self._brokers.truncated else offset
+        return first.offset if is_copy and value not in self._brokers.truncated else offset
 
     def _judge_order_of_spool(
         self,

@@ -214,6 +214,13 @@ def test_where_brokers_forgot_the_producer_a_later_batch_may_come_first() -> Non
     assert not is_explained(300), "it was sent after the later one was stored"
 
 
+def test_a_record_that_is_stored_again_in_a_part_of_its_batch_is_where_it_was_first() -> None:
+    """Seed 283370: its acknowledgement was lost, and when it came again the broker took only smaller ones."""
+    kept: list[Run] = []
+    run(plan_of(283_370), keep=kept)
+    assert kept[0].world.reached["stored twice, F: a batch was too large when it came again"]
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 
