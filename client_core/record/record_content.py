@@ -142,6 +142,7 @@ def size_of_content(key: bytes | None, value: bytes | None, headers: RecordHeade
 
 def content_pieces(key: bytes | None, value: bytes | None, headers: RecordHeaders) -> tuple[bytes, ...]:
     """Returns a record's key, value and headers, each with its length (REC-03)."""
+    headers = headers or ()  # None is no headers, as in Java
     pieces = [*_sized(key), *_sized(value), encode_varint(len(headers))]
     if isinstance(headers, EncodedHeaders):
         return (*pieces, headers.encoded)

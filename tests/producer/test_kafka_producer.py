@@ -36,6 +36,7 @@ from client_core.producer.results.producer_record import ProducerRecord, RecordM
 from client_core.producer.results.status import CloseReport, Unacknowledged
 from client_core.producer.sender.wiring import IO_THREAD_NAME
 from client_core.producer.settings.config import ProducerConfig
+from client_core.record.record_batch import decode_record_batch
 from tests.support.metadata_responses import metadata_response
 from tests.support.producer_rig import ProducerRig
 from tests.support.sender_rig import ORDERS_0, produced
@@ -438,6 +439,20 @@ def test_a_submitted_request_is_appended_at_once_and_keyless_records_stay_togeth
 def test_a_request_without_records_is_refused() -> None:
     with pytest.raises(IllegalArgumentError, match="at least one record"):
         ProducerRig(topics={"orders": 1}).submit("orders")
+
+
+def test_headers_that_are_none_are_no_headers_and_those_that_have_no_number_are_refused() -> None:
+    rig = ProducerRig(topics={"orders": 1}, linger_ms=1_000)
+    absent: Any = None
+    none = a_record()._replace(headers=absent)
+    for key in (b"a", None, b"c", None):
+        rig.producer.send(none._replace(key=key))
+    rig.submit("orders", none._replace(key=b"e"), none, turns=1)
+    (batch,) = rig.producer._accumulator.batches_of(ORDERS_0)
+    assert [record.headers for record in decode_record_batch(batch.records()).records()] == [()] * 6
+    endless: Any = iter(())
+    with pytest.raises(SerializationError, match="a sequence of pairs, not tuple_iterator"):
+        rig.producer.send(a_record()._replace(headers=endless))
 
 
 # -- flush ---------------------------------------------------------------------------------------------------

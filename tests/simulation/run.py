@@ -367,7 +367,7 @@ class Run:
                     least = topic_plan.min_insync_replicas
                     small = TopicConfig(min_insync_replicas=least, max_message_bytes=300)
                     brokers.state.controller.set_config(topic_plan.name, small)
-                    ends(lambda: brokers.state.controller.set_config(topic_plan.name, config_of(topic_plan)))
+                    ends(partial(self._restore_config, topic_plan))
             case "delete topic":
                 topic_plan = self.random.choice(self.plan.topics)
                 if brokers.state.controller.topic(topic_plan.name) is not None:
@@ -415,6 +415,11 @@ class Run:
             self.world.reach("a partition came while some waited for it, and others for memory")
         self.brokers.add_partition(topic)
 
+    def _restore_config(self, topic: TopicPlan) -> None:
+        """Ends what changed a topic's config, unless the topic is deleted now."""
+        if self.brokers.state.controller.topic(topic.name) is not None:
+            self.brokers.state.controller.set_config(topic.name, config_of(topic))
+
     def _make_again(self, topic: TopicPlan) -> None:
         if any(process and process.waits_for_memory for process in self.sidecars):
             self.world.reach("a topic was made again while requests waited for memory")
@@ -427,8 +432,7 @@ class Run:
         self.brokers.heal()
         self.brokers.state.init_producer_id_errors.clear()
         for topic in self.plan.topics:
-            if self.brokers.state.controller.topic(topic.name) is not None:
-                self.brokers.state.controller.set_config(topic.name, config_of(topic))
+            self._restore_config(topic)
         self.clock.wall_offset_ms = SimulatedClock(self.world).wall_offset_ms
         self.clock.jumps += 1
         if self.disk is not None:

@@ -221,6 +221,14 @@ def test_a_record_that_is_stored_again_in_a_part_of_its_batch_is_where_it_was_fi
     assert kept[0].world.reached["stored twice, F: a batch was too large when it came again"]
 
 
+def test_a_fault_of_a_topic_may_end_after_the_topic_was_deleted() -> None:
+    requests = [_request(0, 20, [RecordPlan("r0.0", "k1", None, 20)])]
+    faults = [FaultPlan(10, "too large", 1, 200), FaultPlan(100, "delete topic", 1, 400)]
+    kept: list[Run] = []
+    run(_plan(requests, faults), keep=kept)
+    assert kept[0].deleted == {"orders"}
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 

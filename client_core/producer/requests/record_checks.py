@@ -89,7 +89,9 @@ def check_arguments(record: ProducerRecord) -> None:
         raise SerializationError(f"A record's value must be bytes or None, not {type(value).__name__}")
     if key is not None and not isinstance(key, bytes):
         raise SerializationError(f"A record's key must be bytes or None, not {type(key).__name__}")
-    if not isinstance(headers, EncodedHeaders):  # these were checked when they were encoded
+    if headers and not isinstance(headers, EncodedHeaders):  # these were checked when they were encoded
+        if not hasattr(headers, "__len__"):
+            raise SerializationError(f"Headers must be a sequence of pairs, not {type(headers).__name__}")
         for header in headers:
             _check_header(header)
 
