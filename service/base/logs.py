@@ -190,6 +190,10 @@ class StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._line(record)
+        except Exception:  # noqa: BLE001 - as each handler of logging: the caller goes on
+            self.handleError(record)
+            return
+        try:
             if self._lost and self._can_begin():
                 self._rest = self._line(_lost_lines(self._lost))
                 self._lost = 0
@@ -200,8 +204,17 @@ class StderrHandler(logging.Handler):
                 self._lost += 1
         except OSError:
             self._rest = b""  # nobody will read it
-        except Exception:  # noqa: BLE001 - as each handler of logging
-            self.handleError(record)
+
+    def flush(self) -> None:
+        """Writes the rest of the last line, if somebody reads it. Called at the end of the process."""
+        self.acquire()
+        try:
+            self._waits_from_s = 0.0
+            self._write_rest()
+        except OSError:
+            self._rest = b""
+        finally:
+            self.release()
 
     def _line(self, record: logging.LogRecord) -> bytes:
         return self.format(record).encode(errors="backslashreplace") + b"\n"

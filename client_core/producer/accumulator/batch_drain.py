@@ -189,7 +189,6 @@ class BatchDrain:
         # The results of `ready`, for the drain that follows it with the same snapshot.
         self._placed_by: PartitionLeaders | None = None
         self._placed: dict[TopicPartition, tuple[Node | None, int | None]] = {}
-        self._topic_ids: Mapping[str, UUID] | None = None
 
     def ready(self, leaders: PartitionLeaders, now_ms: int, *, send_all: bool) -> ReadyCheckResult:
         """See RecordAccumulator.ready. `send_all`: each batch not in backoff is ready, full or not."""
@@ -244,10 +243,8 @@ class BatchDrain:
             return {}
         if leaders is not self._placed_by:
             self._placed_by, self._placed = leaders, {}
-        topic_ids = leaders.cluster.topic_ids
-        if topic_ids is not self._topic_ids and self._sequences is not None:
-            self._topic_ids = topic_ids
-            self._sequences.follow(topic_ids)
+        if self._sequences is not None:
+            self._sequences.follow(leaders.cluster.topic_ids)
         for topic_partition in tuple(self._queues.waiting):
             place = self._placed.get(topic_partition)
             if place is None:

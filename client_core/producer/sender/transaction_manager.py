@@ -325,7 +325,9 @@ class TransactionManager:
     # -- for the drain (RecordAccumulator) -------------------------------------------------------------------
 
     def follow(self, topic_ids: Mapping[str, UUID]) -> None:
-        """Notes which topics were made again, by the ids in a new snapshot."""
+        """Notes which topics were made again, by the ids in the present snapshot."""
+        if topic_ids is self._topic_ids:
+            return
         self._topic_ids = topic_ids
         for topic_partition, entry in self._partitions.items():
             entry.follow(topic_ids.get(topic_partition.topic))

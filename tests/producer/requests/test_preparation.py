@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import threading
@@ -312,6 +313,26 @@ def test_a_close_in_a_callback_closes_the_interceptors_once_after_the_last_outco
         producer.send(ProducerRecord(TOPIC, b"a"), close).result(PATIENCE_S)
         assert producer.io_thread.join(PATIENCE_MS)
         assert interceptor.calls == ["written", "closed"]
+    assert interceptor.calls == ["written", "closed"]
+
+
+@pytest.mark.behaviour("INT-01")
+def test_the_interceptors_of_a_producer_that_nobody_closes_are_closed_after_its_last_outcome(
+    cluster: FakeCluster,
+) -> None:
+    interceptor = Closed()
+    producers = [KafkaProducer(_config(cluster), interceptors=[interceptor])]
+    producers[0].start()
+    producers[0].send(ProducerRecord(TOPIC, b"a"))
+    thread = producers[0].io_thread
+
+    def lose() -> None:
+        producers.clear()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning):
+        lose()
+    assert thread.join(PATIENCE_MS)
     assert interceptor.calls == ["written", "closed"]
 
 

@@ -181,6 +181,14 @@ def test_lines_that_nobody_reads_are_lost_and_counted_and_the_others_stay_whole(
     assert len(numbers) + sum(lost) == 320
     assert len(lost) > 1
     assert sum(lost) > 200
+    log("a page of the pipe")  # so that the last line does not fit
+    for _ in range(20):
+        log("z" * 8_000)
+    before = os.read(reader, 1 << 20)
+    handler.flush()
+    after = os.read(reader, 1 << 20)
+    assert not before.endswith(b"\n"), "a line was written in part"
+    assert (before + after).endswith(b'zzz"}\n')
     os.close(reader)
     log("to nobody")
     os.close(writer)
