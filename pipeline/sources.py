@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.errors import PipelineError
+from pipeline.stores.folders import PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -188,8 +189,7 @@ class FilesSource:
 
     def __init__(self, folder: str, max_files_per_batch: int | None = MAX_FILES_PER_BATCH) -> None:
         self._folder = folder if "://" in folder else str(Path(folder).resolve())
-        # Spark reads a path with one of these characters as a pattern.
-        self._pattern = folder if "://" in folder else re.sub(r"[][{}*?\\]", r"\\\g<0>", self._folder)
+        self._pattern = folder if "://" in folder else PATTERN.sub(r"\\\g<0>", self._folder)
         self._max_files_per_batch = max_files_per_batch
 
     def __repr__(self) -> str:

@@ -285,6 +285,8 @@ class FakeCluster:
 
     def set_versions(self, versions: Versions, *, broker_id: int | None = None) -> None:
         """Sets the API versions of a broker, or of all, from now on, as after an upgrade."""
+        if broker_id is not None:
+            self._broker(broker_id)
         with self._changed:
             for known in self._versions:
                 if broker_id in {None, known}:
@@ -476,6 +478,8 @@ class FakeCluster:
             self._disturbance = disturbance
 
     def _order(self, order: Order) -> None:
+        if order.broker_id is not None:
+            self._broker(order.broker_id)
         with self._changed:
             self._orders.add(order)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pipeline.errors import PipelineError
-from pipeline.stores.folders import MARK, read_json_object, refuse_if_foreign
+from pipeline.stores.folders import MARK, PATTERN, read_json_object, refuse_if_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-#: Spark reads a path with one of these as a pattern.
-_IN_PATTERNS: Final = frozenset("[]{}*?\\")
 
 
 class RunOptionsError(PipelineError):
@@ -77,7 +74,7 @@ def refuse_what_cannot_be(options: RunOptions) -> None:
             raise RunOptionsError(
                 f"{option} is for --source {source}, and this is --source {options.source}."
             )
-    if _IN_PATTERNS & set(options.out if "://" in options.out else str(Path(options.out).resolve())):
+    if PATTERN.search(options.out if "://" in options.out else str(Path(options.out).resolve())):
         raise RunOptionsError(
             f"--out {options.out}: Spark takes [ ] {{ }} * ? and \\ for a pattern: give another folder."
         )

@@ -15,6 +15,7 @@ Reading the mark needs no Spark: the report reads Parquet without it and looks a
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 
 MARK: Final = "_pilotfish.json"
+#: Spark reads a path with one of these characters as a pattern.
+PATTERN: Final = re.compile(r"[][{}*?\\]")
 #: The tables that the last run could not make, with the reasons (refresh.py).
 FAILED: Final = "_failed.json"
 

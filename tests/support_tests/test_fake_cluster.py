@@ -744,6 +744,8 @@ def test_its_history_can_be_forgotten_and_offsets_go_on(cluster: FakeCluster) ->
         (lambda c: c.address(9), "no broker 9"),
         (lambda c: c.freeze_metadata(9), "no broker 9"),
         (lambda c: c.thaw_metadata(9), "no broker 9"),
+        (lambda c: c.set_versions(KAFKA_2_1, broker_id=9), "no broker 9"),
+        (lambda c: c.hold_next(ApiKey.PRODUCE, broker_id=9), "no broker 9"),
         (lambda c: c.create_topic("orders"), "there is a topic orders already"),
         (lambda c: c.create_topic("a b"), "'a b' is no name that Kafka accepts"),
         (lambda c: c.create_topic("new", partitions=0), "topic new needs partitions"),
