@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import select
@@ -44,9 +45,9 @@ FIELDS: Final = "pilotfish_fields"
 Field = str | int | float
 _NO_FIELDS: Final[Mapping[str, Field]] = MappingProxyType({})
 
-#: A reader of stderr gets so long to go on, so seldom. Then lines are lost until it does.
-_LONGEST_WAIT_MS: Final = 100
-_BETWEEN_WAITS_S: Final = 60
+#: The most that a minute's lines wait for who reads stderr. Then lines are lost while the pipe is full.
+_MOST_WAITED_MS: Final = 100
+_PER_S: Final = 60
 
 _BARE: Final = re.compile(r'[^\s="\\\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+')
 #: Control characters, line ends, characters that change the direction of text, lone surrogates.
@@ -182,7 +183,8 @@ class StderrHandler(logging.Handler):
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
-        self._waits_from_s = 0.0
+        self._patience_ms = _MOST_WAITED_MS
+        self._patient_again_s = 0.0
         #: Of a line that was written in part.
         self._rest = b""
         self._lost = 0
@@ -209,7 +211,7 @@ class StderrHandler(logging.Handler):
         """Writes the rest of the last line, if somebody reads it. Called at the end of the process."""
         self.acquire()
         try:
-            self._waits_from_s = 0.0
+            self._patience_ms = _MOST_WAITED_MS
             self._write_rest()
         except OSError:
             self._rest = b""
@@ -233,11 +235,16 @@ class StderrHandler(logging.Handler):
             self._rest = self._rest[written:]
 
     def _is_ready(self) -> bool:
-        """Returns whether PIPE_BUF bytes can be written at once. Waits for it, but seldom."""
-        now_s = time.monotonic()
-        ready = bool(self._poll.poll(_LONGEST_WAIT_MS if now_s >= self._waits_from_s else 0))
-        if not ready:
-            self._waits_from_s = now_s + _BETWEEN_WAITS_S
+        """Returns whether PIPE_BUF bytes can be written at once. Waits for it, but little in all."""
+        if self._poll.poll(0):
+            return True
+        began_s = time.monotonic()
+        if began_s >= self._patient_again_s:
+            self._patience_ms, self._patient_again_s = _MOST_WAITED_MS, began_s + _PER_S
+        if self._patience_ms <= 0:
+            return False
+        ready = bool(self._poll.poll(self._patience_ms))
+        self._patience_ms -= math.ceil((time.monotonic() - began_s) * 1_000)
         return ready
 
 

@@ -18,6 +18,7 @@ A and B of docs/reliability.md are requests of a caller, and C those of a spool:
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from client_core import Written
@@ -48,7 +49,8 @@ def judge_copies(run: Run, value: bytes, tries: Tries) -> None:
         allowed = _allowed(run, client, value, tries)
         if not allowed:
             raise SimulationError("written no", f"{shown(value)} was stored by {client}")
-        writes = _writes(run, value, appends)
+        # By when they were sent: a leader that is cut off may store an early request late.
+        writes = sorted(_writes(run, value, appends), key=attrgetter("sent_ms"))
         if len(writes) <= allowed:
             continue
         reasons = _reasons(run, value, writes)

@@ -229,6 +229,21 @@ def test_a_fault_of_a_topic_may_end_after_the_topic_was_deleted() -> None:
     assert kept[0].deleted == {"orders"}
 
 
+def test_a_request_that_a_leader_that_was_cut_off_stores_late_is_the_first_copy() -> None:
+    """Seed 330081: the next leader had stored the same records, and acknowledged them, before."""
+    kept: list[Run] = []
+    run(plan_of(330_081), keep=kept)
+    (value,) = (
+        value_of(record)
+        for request in kept[0].plan.requests
+        for record in request.records
+        if record.name == "r19.0"
+    )
+    first, late = kept[0].brokers.wire.appends[value]
+    assert first.at_ms < late.at_ms
+    assert first.sent_ms > late.sent_ms
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 

@@ -166,6 +166,7 @@ def test_lines_that_nobody_reads_are_lost_and_counted_and_the_others_stay_whole(
 
     for number in range(300):
         log(f"{number} " + "x" * 3_000)
+    assert handler._patience_ms <= 0, "no more waits, also if the reader goes on slowly"
     for number in range(300, 310):
         read(5_000)
         log(f"{number} " + "y" * 8_000)
