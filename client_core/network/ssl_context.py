@@ -192,7 +192,7 @@ def _foreign_store(source: SecretSource) -> str | None:
     try:
         with open(source.path, "rb") as file:
             beginning = file.read(4)
-    except OSError:
+    except (OSError, ValueError):  # a path with a zero byte
         return None
     return next((kind for first, kind in _FOREIGN_STORES.items() if beginning.startswith(first)), None)
 

@@ -83,13 +83,19 @@ def check_settings(own: Mapping[str, object], kafka: Mapping[str, str]) -> Setti
 
 
 def _refuse_broken_text(values: Mapping[str, object]) -> None:
-    """Python turns bytes that are not UTF-8 into surrogates, which no request, event or file can hold."""
+    """Python turns bytes that are not UTF-8 into surrogates, which no request, event or file can hold.
+
+    A zero byte can't be part of a path or a host, and most system calls would raise ValueError.
+    """
     for name, value in values.items():
         texts = value if isinstance(value, list | tuple) else (value,)
+        text = "".join(text for text in texts if isinstance(text, str))
         try:
-            "".join(text for text in texts if isinstance(text, str)).encode()
+            text.encode()
         except UnicodeEncodeError as e:
             raise SettingsError(f"{name.encode('ascii', 'replace').decode()}: the value is not UTF-8") from e
+        if "\0" in text:
+            raise SettingsError(f"{name}: the value contains a zero byte; remove it")
 
 
 def _over(lower: Mapping[str, str], upper: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ They run often, so they load little: no pydantic, none of Kafka's settings.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -15,6 +16,19 @@ from service.base.logs import harmless
 from service.cli.sidecar import PORT, Sidecar, SidecarFailedError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class _Seconds(click.FloatRange):
+    """A day at most. NaN is neither too small nor too large: a wait for so long would never end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return seconds
+
+
+_LONGEST_S: Final = 86_400.0
 
 #: A probe's timeout: below that of any container's health check.
 _TIMEOUT_S: Final = 2.0
@@ -43,7 +57,7 @@ def asks_admin(command: _Command) -> _Command:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0),
+    type=_Seconds(min=0, max=_LONGEST_S),
     metavar="SECONDS",
     default=30.0,
     show_default=True,
@@ -70,7 +84,7 @@ def wait(timeout_s: float, admin_host: str, admin_port: int) -> None:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_Seconds(min=0, max=_LONGEST_S, min_open=True),
     metavar="SECONDS",
     default=_TIMEOUT_S,
     show_default=True,

@@ -153,13 +153,17 @@ def _serve_embedded(
             settings = _loaded(given, (*kafka, f"bootstrap.servers={cluster.bootstrap_servers}"), config_file)
             if settings.events_topic:
                 cluster.add_topic(settings.events_topic)
-            control = f"{command} embedded stop 1"
-            if settings.admin_port != Settings.model_fields["admin_port"].default:
-                control += f" --admin-port {settings.admin_port}"
+
+            def say_what_to_try(api_url: str, admin_port: int) -> None:
+                control = f"{command} embedded stop 1"
+                if admin_port != Settings.model_fields["admin_port"].default:
+                    control += f" --admin-port {admin_port}"
+                click.echo(lines_to_try(api_url, control))
+
             sys.exit(
                 run(
                     settings,
-                    when_started=lambda url: click.echo(lines_to_try(url, control)),
+                    when_started=say_what_to_try,
                     embedded=EmbeddedControl(cluster),
                 )
             )

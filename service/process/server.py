@@ -64,14 +64,14 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 def serve(
     settings: Settings,
-    when_started: Callable[[str], None] | None = None,
+    when_started: Callable[[str, int], None] | None = None,
     embedded: ASGIApp | None = None,
     load: Callable[[], Settings] | None = None,
 ) -> int:
     """Runs a sidecar until its shutdown; returns the exit code. `load` reads the settings again, at SIGHUP.
 
-    `when_started` gets the API's URL when the API listens and metadata is known. `embedded` is the control of
-    an embedded cluster, for the admin listener.
+    `when_started` gets the API's URL and the admin port when the API listens and metadata is known.
+    `embedded` is the control of an embedded cluster, for the admin listener.
     """
     set_up_logging(settings.log_level, settings.log_format, current_trace_id)
     given, limit = settings, memory_limit()
@@ -152,7 +152,7 @@ class SidecarServer:
         *,
         unix: UnixSocket | None = None,
         tls: ListenerTls | None = None,
-        when_started: Callable[[str], None] | None = None,
+        when_started: Callable[[str, int], None] | None = None,
         embedded: ASGIApp | None = None,
         log_level: LogLevel | None = None,
         read_again: Callable[[], None] | None = None,
@@ -249,7 +249,7 @@ class SidecarServer:
         producer = self._app.sidecar.producer
         while not self._api.started or producer.status().metadata.age_ms is None:  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(_LOOK_S)
-        self._when_started(self._url)
+        self._when_started(self._url, self._admin_socket.getsockname()[1])
 
     async def _end(self, serving: asyncio.Task[None]) -> None:
         await asyncio.sleep(self._app.sidecar.settings.drain_delay_ms / 1000)

@@ -277,6 +277,10 @@ def test_a_wrong_line_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
         # Internal limits are set by no source.
         ("internal = 1", r"internal .*: unknown setting"),
         ("[internal]\nslow_after_ms = 1", r"internal .*: unknown setting"),
+        # The environment can't hold zero bytes.
+        ('spool_folder = "a\\u0000b"', r"spool_folder: the value contains a zero byte"),
+        ('warm_topics = ["a\\u0000b"]', r"warm_topics: the value contains a zero byte"),
+        ('[kafka]\n"ssl.truststore.location" = "\\u0000"', r"kafka: ssl\.truststore\.location: .*zero byte"),
     ):
         with pytest.raises(SettingsError, match=reported):
             load(monkeypatch, file=file, tmp_path=tmp_path)

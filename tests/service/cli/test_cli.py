@@ -176,6 +176,9 @@ def test_what_can_not_be_asked_is_a_wrong_call(cli: Cli) -> None:
         assert cli.refused("leader", "demo", *words, code=2) == "give either --key or --partition"
     for port in ("0", "70000", "http"):
         assert "'--api-port'" in cli.refused("topics", "--api-port", port, code=2), port
+    for command in ("wait", "healthcheck"):
+        for seconds in ("nan", "inf", "-1", "1e9"):
+            assert "'--timeout'" in cli.refused(command, "--timeout", seconds, code=2), (command, seconds)
 
 
 # -- no server, or another one -------------------------------------------------------------------------------

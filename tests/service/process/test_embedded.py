@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from client_core import KafkaProducer, ProducerConfig, ProducerRecord
-from client_core.testing.free_ports import free_ports
 from service.__main__ import main
 from service.process.embedded import EmbeddedCluster, EmbeddedClusterError
 from tests.support.kafka_admin import KafkaAdmin
@@ -114,16 +112,20 @@ def test_a_cluster_without_brokers_is_refused() -> None:
 class Tried:
     """`pilotfish serve --embedded` as a process, its command line, and the calls that it suggested."""
 
-    def __init__(self, process: subprocess.Popen[str], api_port: int, admin_port: int) -> None:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         self.said = [next(process.stdout)]
         while "Ctrl-C" not in self.said[-1]:
             self.said.append(next(process.stdout))
+        (self.status_url,) = [line.split()[-1] for line in self.said if line.endswith("/v1/status\n")]
+        (line,) = [line for line in self.said if "embedded stop 1" in line]
+        self.stop_command = line.partition("#")[0].split()
+        admin_port = self.stop_command[-1]
         self.api, self.admin = (
-            httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=patient(30))
-            for port in (api_port, admin_port)
+            httpx.Client(base_url=url, trust_env=False, timeout=patient(30))
+            for url in (self.status_url.removesuffix("/v1/status"), f"http://127.0.0.1:{admin_port}")
         )
-        self.environment = {"PILOTFISH_ADMIN_PORT": str(admin_port)}
+        self.environment = {"PILOTFISH_ADMIN_PORT": admin_port}
 
     def __call__(self, *words: str, code: int = 0) -> str:
         done = CliRunner().invoke(main, ["embedded", *words], env=self.environment)
@@ -140,12 +142,11 @@ class Tried:
 
 @pytest.fixture(scope="module")
 def tried() -> Iterator[Tried]:
-    api_port, admin_port = free_ports(2)
-    ports = ["--api-port", str(api_port), "--admin-port", str(admin_port)]
+    ports = ["--api-port", "0", "--admin-port", "0"]
     command = [sys.executable, "-m", "service", "serve", "--embedded", "--log-level", "warning", *ports]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         try:
-            found = Tried(process, api_port, admin_port)
+            found = Tried(process)
             yield found
             found.api.close()
             found.admin.close()
@@ -162,13 +163,10 @@ def produce(tried: Tried, value: str, partition: int) -> dict[str, object]:
 
 
 def test_the_suggested_calls_work(tried: Tried) -> None:
-    (url,) = [line.split()[-1] for line in tried.said if line.endswith("/v1/status\n")]
-    assert httpx.get(url, trust_env=False).json()["state"] == "running"
-    (line,) = [line for line in tried.said if "embedded stop 1" in line]
-    command = line.split(" stop ")[0].split()
-    status = subprocess.run(
-        [*command, "status"], env=os.environ | tried.environment, check=True, capture_output=True
-    )
+    assert httpx.get(tried.status_url, trust_env=False).json()["state"] == "running"
+    *command, stop, broker, option, port = tried.stop_command
+    assert (stop, broker) == ("stop", "1")
+    status = subprocess.run([*command, "status", option, port], check=True, capture_output=True)
     assert b"127.0.0.1:" in status.stdout
 
 
