@@ -8,6 +8,7 @@ stored by client_core/testing, as in the fake cluster. Source: ReplicaManager, D
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -103,6 +104,8 @@ class ReplicatedBrokers(Replication):
         self.times_of_known_batches_ms: set[int] = set()
         #: A topic that may be written to again when one request was refused.
         self.writable_again = ""
+        #: How many requests each broker stores and answers with UNKNOWN_SERVER_ERROR.
+        self.unknown_errors: Counter[int] = Counter()
         self._waiting: dict[int, list[_Waiting]] = {broker_id: [] for broker_id in self.running}
 
     def wall_ms(self) -> int:
@@ -320,6 +323,10 @@ class ReplicatedBrokers(Replication):
         if waiting in self._waiting[waiting.broker_id]:
             self._waiting[waiting.broker_id].remove(waiting)
         response = waiting.response
+        if waiting.stored and self.unknown_errors[waiting.broker_id]:
+            self.unknown_errors[waiting.broker_id] -= 1
+            waiting.errors = dict.fromkeys(waiting.stored, Errors.UNKNOWN_SERVER_ERROR) | waiting.errors
+            self.world.reach("a batch was stored, and its broker did not know")
         acked = [(place, batch) for place, batch in waiting.stored.items() if place not in waiting.errors]
         self.wire.errors.update(error.name for error in waiting.errors.values())
         if waiting.errors:

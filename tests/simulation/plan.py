@@ -27,6 +27,11 @@ FORGOTTEN_MS: Final = QUIET_MS + 120_000
 _FLOODS: Final = 0.02
 _FLOOD: Final = 70
 _FLOODED_MS: Final = 900
+#: How many seeds go on after a pause that is longer than unused topics are kept, by how many requests.
+_PAUSES: Final = 0.1
+_AFTER_A_PAUSE: Final = 20
+_FORGET_MS: Final = 5_000
+_PAUSE_MS: Final = BUSY_MS + 2 * _FORGET_MS
 #: How long faults come that come together.
 _STORM_MS: Final = 400
 
@@ -296,8 +301,24 @@ def plan_of(seed: int) -> Plan:
     # Drawn apart, so that seeds that others have looked at stay what they are.
     more = Random(f"rows {seed}")
     requests = [one if one.leaves_after_ms is None else _left_once(one, more) for one in requests]
-    faults = sorted([*faults, *_rows(more, kafka, requests, has_spool=has_spool)], key=lambda one: one.at_ms)
+    faults = sorted(
+        [*faults, *_rows(seed, more, kafka, requests, has_spool=has_spool)], key=lambda one: one.at_ms
+    )
+    pause = Random(f"pause {seed}")
+    if not floods and pause.random() < _PAUSES:
+        kafka |= {"metadata.max.idle.ms": str(_FORGET_MS), "metadata.max.age.ms": "500"}
+        later = _requests(pause, topics, kafka, sidecars, kinds, has_spool=has_spool)[:_AFTER_A_PAUSE]
+        # As few before it: a broker knows the last five batches of a partition.
+        requests = requests[: pause.choice((_AFTER_A_PAUSE, len(requests)))]
+        requests += [_moved(one, _PAUSE_MS, len(requests)) for one in later]
     return Plan(seed, kafka, settings, has_spool, sidecars, sync_ms, topics, requests, faults)
+
+
+def _moved(request: RequestPlan, by_ms: int, by_number: int) -> RequestPlan:
+    """Returns the request at a later time, with names of its own."""
+    number = request.number + by_number
+    records = [record._replace(name=f"r{number}.{index}") for index, record in enumerate(request.records)]
+    return request._replace(number=number, at_ms=request.at_ms + by_ms, records=records)
 
 
 def _left_once(request: RequestPlan, random: Random) -> RequestPlan:
@@ -309,15 +330,27 @@ def _left_once(request: RequestPlan, random: Random) -> RequestPlan:
 
 
 def _rows(
-    random: Random, kafka: Mapping[str, str], requests: Sequence[RequestPlan], *, has_spool: bool
+    seed: int,
+    random: Random,
+    kafka: Mapping[str, str],
+    requests: Sequence[RequestPlan],
+    *,
+    has_spool: bool,
 ) -> Iterator[FaultPlan]:
-    """Yields faults that matter only one behind the other, and seldom come so by themselves."""
+    """Yields faults that matter only one behind the other, and seldom come so by themselves.
+
+    And those that were added later, drawn apart, too.
+    """
     if random.random() < _ROWS:
         # Batches are stored without an answer; when they come again, the right to write is missing once.
         for_ms = int(kafka["request.timeout.ms"]) * 9 // 10
         once = FaultPlan(random.randint(0, for_ms), "no right to write", 1, 2_000, "once")
         at_ms = max(random.choice(requests).at_ms - 1, 0)  # most come several at a time
         yield FaultPlan(at_ms, "answers vanish", 1, for_ms, when="a batch is stored", then=once)
+    broken = Random(f"unknown errors {seed}")
+    if broken.random() < _ROWS:
+        for _ in range(broken.randint(1, 3)):
+            yield FaultPlan(broken.randint(0, BUSY_MS), "unknown error", broken.randint(1, 3), 0)
     if has_spool and random.random() < _ROWS:
         # A file fails, none can begin, and the process dies: the next one finds what the file has.
         at_ms = random.randint(0, BUSY_MS)

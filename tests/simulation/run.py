@@ -215,6 +215,8 @@ class Run:
         self.retries += bool(number)
         for record in request.records:
             self.brokers.wire.note_one(value_of(record), "try", process.number, number)
+            if process.has_forgotten(request.topic_of(record)):
+                self.world.reach("a topic is used that was forgotten")
         attempt.begin()
 
     def _over(self, attempt: Attempt) -> None:
@@ -325,6 +327,8 @@ class Run:
             case "slow replica":
                 brokers.slow[target] = self.random.choice((30, 300, 1_000))
                 ends(lambda: brokers.slow.pop(target, None))
+            case "unknown error":
+                brokers.unknown_errors[target] += 1
             case "move leader":
                 places = list(brokers.places())
                 if places:
@@ -431,6 +435,7 @@ class Run:
         self._is_healed = True
         self.brokers.heal()
         self.brokers.state.init_producer_id_errors.clear()
+        self.brokers.unknown_errors.clear()
         for topic in self.plan.topics:
             self._restore_config(topic)
         self.clock.wall_offset_ms = SimulatedClock(self.world).wall_offset_ms

@@ -490,6 +490,11 @@ class Process:
         queue = parked._queues.get(topic)
         return topic in parked._unblocked and queue is not None and queue.phase is Phase.BUFFER
 
+    def has_forgotten(self, topic: str) -> bool:
+        """Returns whether the producer has forgotten a topic, and has its sequences still."""
+        sequences = self.producer._accumulator._sequences
+        return sequences is not None and any(left.topic == topic for left in sequences._left)
+
     @property
     def stray_bytes(self) -> int:
         """Returns how much memory of the producer neither a batch has, nor the first that waits for it.
