@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from tests.simulation.plan import plan_of
+from tests.simulation.drawing import plan_of
 from tests.simulation.run import run
 from tests.simulation.shrink import rule_broken, shrunk, story_of
 from tests.simulation.world import SimulationError

@@ -19,6 +19,7 @@ from client_core.client.network_client import NetworkClient
 from client_core.events import BatchRetried, BatchSplit, Rebootstrapped
 from client_core.metadata.producer_metadata import ProducerMetadata
 from client_core.producer.sender import unclosed_producers
+from client_core.producer.sender.transaction_manager import TransactionManager
 from client_core.producer.sender.wiring import metadata_config, network_client_config
 from service.admission.guards import Guards, hosts_of
 from service.observe.slowness.collector import Slowness
@@ -493,7 +494,9 @@ class Process:
     def has_forgotten(self, topic: str) -> bool:
         """Returns whether the producer has forgotten a topic, and has its sequences still."""
         sequences = self.producer._accumulator._sequences
-        return sequences is not None and any(left.topic == topic for left in sequences._left)
+        return isinstance(sequences, TransactionManager) and any(
+            left.topic == topic for left in sequences._left
+        )
 
     @property
     def stray_bytes(self) -> int:

@@ -17,11 +17,13 @@ from tests.simulation.delivery_model import (
     followed,
     may_end,
 )
-from tests.simulation.plan import Plan, plan_of
+from tests.simulation.drawing import plan_of
 from tests.simulation.run import Run, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.simulation.plan import Plan
 
 #: Small worlds: one try with all faults of the network, two tries, keys, a sidecar that ends, the spool.
 WORLDS = {

@@ -12,8 +12,9 @@ from client_core.error_codes import Errors
 from service.spool.reader import Stored
 from tests.simulation.callers import value_of
 from tests.simulation.copies import _reasons
+from tests.simulation.drawing import plan_of
 from tests.simulation.judge import came_first_where_all_was_forgotten
-from tests.simulation.plan import FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan, plan_of
+from tests.simulation.plan import FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan
 from tests.simulation.run import Run, run
 from tests.simulation.shrink import shrunk
 from tests.simulation.wire import Append, Refusal, WireTrace

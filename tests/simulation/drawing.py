@@ -1,0 +1,464 @@
+"""Draws the plan of a seed.
+
+Each seed switches on its own subset of faults and of callers' habits (swarm testing: Groce et al. 2012): what
+is left out lets the rest go further. Shapes and faults that were added later are drawn apart, by a Random of
+their own: so the seeds that others have looked at stay what they are.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.plan import BUSY_MS, FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+#: How many seeds have more records for one topic than fit into memory, and how many requests, until when.
+_FLOODS: Final = 0.02
+_FLOOD: Final = 70
+_FLOODED_MS: Final = 900
+#: How many seeds have many small batches of one partition under way, while leaders and networks fail.
+_PIPELINES: Final = 0.1
+_IN_A_PIPELINE: Final[Mapping[str, str]] = {
+    "batch.size": "200",
+    "linger.ms": "0",
+    "buffer.memory": "1000000",
+    "max.in.flight.requests.per.connection": "5",
+    "acks": "all",
+    "enable.idempotence": "true",
+    "retries": "2147483647",
+}
+_MOST_IN_A_PIPELINE: Final = 200
+_FAULTS_OF_A_PIPELINE: Final = (
+    "answers vanish",
+    "both ways vanish",
+    "cut connections",
+    "isolate broker",
+    "kill broker",
+    "move leader",
+    "requests vanish",
+    "slow replica",
+    "stale metadata",
+    "stuck broker",
+)
+#: How many seeds go on after a pause that is longer than unused topics are kept, by how many requests.
+_PAUSES: Final = 0.1
+_AFTER_A_PAUSE: Final = 20
+_FORGET_MS: Final = 5_000
+_PAUSE_MS: Final = BUSY_MS + 2 * _FORGET_MS
+#: How long faults come that come together.
+_STORM_MS: Final = 400
+
+FORMS: Final = ("json", "octet", "ndjson", "spool")
+
+#: Faults by name: how often one comes in a seed that has it, and how long it lasts.
+FAULTS: Final[Mapping[str, tuple[int, int]]] = {
+    "kill broker": (2, 1_500),
+    "isolate broker": (2, 1_200),
+    "slow replica": (2, 1_500),
+    "move leader": (4, 0),
+    "stale metadata": (2, 800),
+    "forget producers": (1, 0),
+    "requests vanish": (2, 900),
+    "answers vanish": (2, 900),
+    "both ways vanish": (2, 900),
+    "stuck broker": (2, 1_500),
+    "quota": (2, 1_500),
+    "latency": (2, 1_500),
+    "refused": (2, 800),
+    "cut connections": (4, 0),
+    "no right to write": (1, 4_000),
+    "too large": (1, 4_000),
+    "delete topic": (1, 600),
+    "no producer id": (3, 0),
+    "clock jump": (2, 0),
+    "sigkill": (2, 200),
+    "power cut": (4, 200),
+    "sigterm": (2, 200),
+    "slow disk": (2, 900),
+    "disk eio": (6, 0),
+    "disk enospc": (6, 0),
+    "no dead letters": (3, 5_000),
+    "disk short": (6, 0),
+    "requeue": (3, 0),
+}
+#: How many seeds have faults in a row that no others have, where they can: see _rows.
+_ROWS: Final = 0.1
+_OF_SPOOL: Final = frozenset(
+    {"slow disk", "disk eio", "disk enospc", "disk short", "no dead letters", "requeue"}
+)
+#: What concerns dead letters, and what makes some.
+_OF_DEAD_LETTERS: Final = frozenset({"no dead letters", "requeue"})
+_REFUSALS: Final = ("no right to write", "too large", "clock jump", "delete topic")
+#: What a fault may wait for, in place of its time: then it comes right after that.
+MOMENTS: Final = (
+    "a batch is stored",
+    "a batch is acknowledged",
+    "a batch is sent again",
+    "a request waits",
+    "a request waits for memory",
+    "a file is synced",
+    "a file is renamed",
+    "a dead letter is stored",
+)
+#: Those that a sidecar without a spool has.
+_MOMENTS_OF_ALL: Final = MOMENTS[:5]
+#: When a fault comes for which any other time is mostly too early.
+_USUALLY: Final = {"requeue": "a dead letter is stored", "delete topic": "a request waits for memory"}
+#: What may come with it.
+_AMID_A_REQUEUE: Final = ("disk eio", "disk enospc", "power cut", "sigkill")
+_OPERATIONS: Final = (
+    "write",
+    "write",
+    "fsync",
+    "fsync",
+    "fsync",
+    "create",
+    "sync_folder",
+    "rename",
+    "truncate",
+    "unlink",
+)
+
+
+def plan_of(seed: int) -> Plan:
+    """Draws the plan of a seed."""
+    random = Random(f"plan {seed}")
+    batch_bytes = random.choice((200, 600, 2_000, 16_384))
+    kafka = {
+        "bootstrap.servers": "10.0.0.1:9001",
+        "linger.ms": str(random.choice((0, 0, 0, 0, 5, 300))),
+        "batch.size": str(batch_bytes),
+        "buffer.memory": str(random.choice((max(2 * batch_bytes, 5_000), 20_000, 60_000, 1_000_000))),
+        "request.timeout.ms": str(random.choice((300, 1_000))),
+        "delivery.timeout.ms": str(random.choice((1_500, 3_000, 8_000))),
+        "max.block.ms": str(random.choice((500, 2_000))),
+        "retry.backoff.ms": "20",
+        "retry.backoff.max.ms": "200",
+        "reconnect.backoff.ms": "20",
+        "reconnect.backoff.max.ms": "200",
+        "metadata.max.age.ms": str(random.choice((500, 5_000, 300_000))),
+        "socket.connection.setup.timeout.ms": "300",
+        "socket.connection.setup.timeout.max.ms": "600",
+        "compression.type": random.choice(("none", "none", "lz4")),
+        "max.in.flight.requests.per.connection": str(random.choice((5, 5, 5, 1, 2))),
+        "retries": random.choice(("2147483647",) * 3 + ("1", "1", "2")),
+        "acks": random.choice(("all",) * 12 + ("1",)),
+    }
+    if kafka["acks"] == "1" or random.random() < 0.15:
+        kafka["enable.idempotence"] = "false"
+        kafka["max.in.flight.requests.per.connection"] = random.choice(("1", "5"))
+        kafka["retries"] = random.choice(("2147483647", "0", "0", "1"))
+    has_spool = random.random() < 0.7
+    topics = [
+        TopicPlan(
+            name,
+            random.choice((1, 1, 2, 3)),
+            random.choice((1, 2, 2)),
+            random.random() < 0.05,
+            0 if random.random() < 0.9 else random.randint(0, 1_500),
+            random.randint(0, BUSY_MS) if random.random() < 0.25 else None,
+            random.random() < 0.6,
+        )
+        for name in ("orders", "payments")[: random.choice((1, 1, 2))]
+    ]
+    if (
+        any(topic.grows_when_full and topic.grows_ms is not None for topic in topics)
+        and random.random() < 0.7
+    ):
+        kafka["buffer.memory"] = str(max(2 * batch_bytes, 5_000))
+    settings = {
+        "drain_timeout_ms": random.choice((300, 2_000)),
+        "spool_topic_wait_ms": random.choice((1_000, 1_000, 3_000)),
+        "spool_max_bytes": random.choice((1, 256)) * 1_048_576,
+        "max_waiting_requests": random.choice((10_000,) * 19 + (4,)),
+        "max_waiting_bytes": random.choice((67_108_864,) * 19 + (3_000,)),
+    }
+    sidecars = random.choice((1, 1, 1, 2))
+    kinds = _kinds(random, has_spool=has_spool)
+    if _OF_DEAD_LETTERS.union(_REFUSALS) & set(kinds):
+        settings["spool_topic_wait_ms"] = 1_000  # each record may have to wait for it, one after the other
+    floods = has_spool and Random(f"flood {seed}").random() < _FLOODS
+    if floods:
+        topics[0] = topics[0]._replace(created_ms=_FLOODED_MS)
+        requests = _flood(random, topics[0], kafka)
+    else:
+        requests = _requests(random, topics, kafka, sidecars, kinds, has_spool=has_spool)
+    sync_ms = random.choice((0, 0, 2, 10))
+    faults = _faults(random, kinds, has_spool=has_spool)
+    # Drawn apart, so that seeds that others have looked at stay what they are.
+    more = Random(f"rows {seed}")
+    requests = [one if one.leaves_after_ms is None else _left_once(one, more) for one in requests]
+    faults = sorted(
+        [*faults, *_rows(seed, more, kafka, requests, has_spool=has_spool)], key=lambda one: one.at_ms
+    )
+    pipeline = Random(f"pipeline {seed}")
+    is_pipeline = not floods and pipeline.random() < _PIPELINES
+    if is_pipeline:
+        kafka |= _IN_A_PIPELINE
+        requests = _pipeline(pipeline, topics[0], kafka)
+        faults = [_in_a_pipeline(pipeline) for _ in range(pipeline.randint(4, 12))]
+    pause = Random(f"pause {seed}")
+    if not (floods or is_pipeline) and pause.random() < _PAUSES:
+        kafka |= {"metadata.max.idle.ms": str(_FORGET_MS), "metadata.max.age.ms": "500"}
+        later = _requests(pause, topics, kafka, sidecars, kinds, has_spool=has_spool)[:_AFTER_A_PAUSE]
+        # As few before it: a broker knows the last five batches of a partition.
+        requests = requests[: pause.choice((_AFTER_A_PAUSE, len(requests)))]
+        requests += [_moved(one, _PAUSE_MS, len(requests)) for one in later]
+    return Plan(seed, kafka, settings, has_spool, sidecars, sync_ms, topics, requests, faults)
+
+
+def _moved(request: RequestPlan, by_ms: int, by_number: int) -> RequestPlan:
+    """Returns the request at a later time, with names of its own."""
+    number = request.number + by_number
+    records = [record._replace(name=f"r{number}.{index}") for index, record in enumerate(request.records)]
+    return request._replace(number=number, at_ms=request.at_ms + by_ms, records=records)
+
+
+def _left_once(request: RequestPlan, random: Random) -> RequestPlan:
+    """Perhaps its caller comes again and stays, but sends slowly, while the first try is under way."""
+    if random.random() < 0.3:
+        return request
+    slow = (request.pauses_ms, [0, request.timeout_ms // 2])
+    return request._replace(leaves_tries=1, retry_pauses_ms=random.choice(slow))
+
+
+def _rows(
+    seed: int,
+    random: Random,
+    kafka: Mapping[str, str],
+    requests: Sequence[RequestPlan],
+    *,
+    has_spool: bool,
+) -> Iterator[FaultPlan]:
+    """Yields faults that matter only one behind the other, and seldom come so by themselves.
+
+    And those that were added later, drawn apart, too.
+    """
+    if random.random() < _ROWS:
+        # Batches are stored without an answer; when they come again, the right to write is missing once.
+        for_ms = int(kafka["request.timeout.ms"]) * 9 // 10
+        once = FaultPlan(random.randint(0, for_ms), "no right to write", 1, 2_000, "once")
+        at_ms = max(random.choice(requests).at_ms - 1, 0)  # most come several at a time
+        yield FaultPlan(at_ms, "answers vanish", 1, for_ms, when="a batch is stored", then=once)
+    broken = Random(f"unknown errors {seed}")
+    if broken.random() < _ROWS:
+        for _ in range(broken.randint(1, 3)):
+            yield FaultPlan(broken.randint(0, BUSY_MS), "unknown error", broken.randint(1, 3), 0)
+    if has_spool and random.random() < _ROWS:
+        # A file fails, none can begin, and the process dies: the next one finds what the file has.
+        at_ms = random.randint(0, BUSY_MS)
+        yield FaultPlan(at_ms, "no new files", 2, 1_500)
+        dies = FaultPlan(random.choice((5, 50, 200)), "sigkill", 2, random.randint(0, 200))
+        yield FaultPlan(at_ms, "nothing", 2, 0, when="no file can begin", then=dies)
+
+
+def _flood(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[RequestPlan]:
+    """More records for one topic, before it is there, than the spool's delivery has in memory of one."""
+    keys = random.choice(((None,), ("k1",), (None, "k1", "k2")))
+    return [
+        RequestPlan(
+            number,
+            random.randint(0, _FLOODED_MS) if number < _FLOOD // 2 else random.randint(0, BUSY_MS),
+            "c0",
+            topic.name,
+            "spool",
+            [RecordPlan(f"r{number}.{index}", random.choice(keys), None, 20) for index in range(60)],
+            int(kafka["delivery.timeout.ms"]),
+            int(kafka["max.block.ms"]),
+            random.random() < 0.2,
+            [0],
+            None,
+            random.choice((0, 2)),
+            300,
+        )
+        for number in range(_FLOOD)
+    ]
+
+
+def _pipeline(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[RequestPlan]:
+    """Many small requests for one partition, each a batch or two."""
+    key, every_ms = random.choice((None, "k1")), random.choice((2, 5, 15, 30))
+    partition = None if key else 0
+    requests: list[RequestPlan] = []
+    at_ms = random.choice((0, 0, 1_000))
+    while at_ms < BUSY_MS and len(requests) < _MOST_IN_A_PIPELINE:
+        number = len(requests)
+        records = [
+            RecordPlan(f"r{number}.{index}", key, partition, random.choice((20, 60)))
+            for index in range(random.choice((1, 1, 2, 5)))
+        ]
+        deadline_ms = int(kafka["delivery.timeout.ms"])
+        block_ms = int(kafka["max.block.ms"])
+        requests.append(
+            RequestPlan(
+                number,
+                at_ms,
+                "c0",
+                topic.name,
+                "json",
+                records,
+                deadline_ms,
+                block_ms,
+                False,
+                [0],
+                None,
+                0,
+                0,
+            )
+        )
+        at_ms += random.randint(0, 2 * every_ms)
+    return requests
+
+
+def _in_a_pipeline(random: Random) -> FaultPlan:
+    kind = random.choice(_FAULTS_OF_A_PIPELINE)
+    when = random.choice(("", "", "a batch is stored", "a batch is acknowledged", "a batch is sent again"))
+    longest_ms = FAULTS[kind][1]
+    for_ms = random.randint(longest_ms // 10, longest_ms) if longest_ms else 0
+    return FaultPlan(random.randint(0, BUSY_MS), kind, random.randint(1, 3), for_ms, when=when)
+
+
+def _requests(
+    random: Random,
+    topics: Sequence[TopicPlan],
+    kafka: Mapping[str, str],
+    sidecars: int,
+    kinds: Sequence[str],
+    *,
+    has_spool: bool,
+) -> list[RequestPlan]:
+    """Callers in bursts: several requests of the same moment are batches in flight together."""
+    habits = {
+        "form": random.choice((FORMS, ("json",), ("json", "ndjson"), ("json", "spool"), ("spool",))),
+        "slow": random.random() < 0.3,
+        "leave": random.random() < 0.3,
+        "keys": random.random() < 0.5,
+        "retry": random.random() < 0.7,
+        "deadlines": random.random() < 0.6,
+        "large": random.random() < 0.3,
+        "many topics": random.random() < 0.3,
+        # For partitions that are not there: yet, any more, or ever.
+        "beyond": random.random() < 0.15,
+        "ahead": random.random() < 0.5,
+    }
+    if _OF_DEAD_LETTERS & set(kinds):
+        habits["form"] = random.choice((FORMS, ("json", "spool"), ("spool",), ("spool",)))
+        habits["beyond"] = random.random() < 0.6
+    callers = [f"c{number}" for number in range(random.choice((1, 2, 4)))]
+    most_ms, block_ms = int(kafka["delivery.timeout.ms"]), int(kafka["max.block.ms"])
+    requests: list[RequestPlan] = []
+    at_ms = 0
+    number = 0
+    total = random.choice((30, 80, 150))
+    while number < total and at_ms < BUSY_MS:
+        at_ms += int(random.expovariate(total / BUSY_MS * 0.35))
+        for _ in range(random.choice((1, 1, 2, 6))):
+            topic = random.choice(topics)
+            names_topics = habits["many topics"] and random.random() < 0.5
+            form = random.choice(habits["form"])  # type: ignore[arg-type]
+            sidecar = random.randrange(sidecars)
+            if form == "spool" and (sidecar or not has_spool):
+                form = "json"
+            count = 1 if form == "octet" else random.choice((1, 1, 2, 5, 20))
+            keys = random.choices((None, "k1", "k2", "k3"), k=random.choice((1, 1, 3)))
+            partitions: list[int | None] = [None]
+            if topic.grows_ms is not None and habits["ahead"] and random.random() < 0.4:
+                keys, partitions = [None], [topic.partitions]
+            elif habits["beyond"] and random.random() < 0.3:
+                keys, partitions = [None], random.choices(range(topic.partitions + 1), k=3)
+            elif keys == [None] and random.random() < 0.4:
+                # Also the one that it does not have yet.
+                known = topic.partitions + (topic.grows_ms is not None)
+                partitions = random.choices(range(known), k=random.choice((1, 1, 3)))
+            sizes = (20, 60, 200, 900) if habits["large"] else (20, 60)
+            names_topics = names_topics and form in ("json", "spool")
+            records = [
+                RecordPlan(
+                    f"r{number}.{index}",
+                    random.choice(keys),
+                    random.choice(partitions),
+                    random.choice(sizes),
+                    random.choice(topics).name if names_topics else "",
+                )
+                for index in range(count)
+            ]
+            sets_times = random.random() < 0.9
+            timeout_ms = random.choice((most_ms, 50, 200, 700, 1_500)) if habits["deadlines"] else most_ms
+            requests.append(
+                RequestPlan(
+                    number,
+                    at_ms,
+                    random.choice(callers),
+                    "" if names_topics else topic.name,
+                    form,
+                    records,
+                    min(timeout_ms, most_ms) if sets_times else most_ms,
+                    random.choice((block_ms, 100, 400)) if habits["deadlines"] and sets_times else block_ms,
+                    form != "ndjson" and bool(habits["keys"]) and random.random() < 0.6,
+                    [random.choice((0, 5, 60, 300)) for _ in range(random.choice((1, 2, 3)))]
+                    if habits["slow"] and random.random() < 0.3
+                    else [0],
+                    random.choice((1, 10, 60, 200)) if habits["leave"] and random.random() < 0.2 else None,
+                    random.choice((1, 2, 3)) if habits["retry"] else 0,
+                    random.choice((0, 20, 300)),
+                    sidecar,
+                    sidecar if form == "spool" else random.randrange(sidecars),
+                    sets_times,
+                )
+            )
+            number += 1
+    return requests
+
+
+def _kinds(random: Random, *, has_spool: bool) -> list[str]:
+    """Chooses kinds of faults. What concerns dead letters is of no use where nothing makes some.
+
+    And where something does, they are often put back.
+    """
+    kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_SPOOL]
+    chosen = set(random.sample(kinds, random.choice((0, 1, 2, 3, 4, 4, 6, 8))))
+    if has_spool and chosen.intersection(_REFUSALS) and random.random() < 0.3:
+        chosen.add("requeue")
+    if chosen & _OF_DEAD_LETTERS:
+        chosen.add(random.choice(_REFUSALS))
+    return sorted(chosen)
+
+
+def _faults(random: Random, chosen: Sequence[str], *, has_spool: bool) -> list[FaultPlan]:
+    kinds = [kind for kind in FAULTS if has_spool or kind not in _OF_SPOOL]
+    faults: list[FaultPlan] = []
+    # In half of the seeds faults come together: one that meets another finds most. Also at the very start.
+    storms_ms = [
+        random.randint(0, BUSY_MS) if random.random() < 0.8 else 0 for _ in range(random.choice((0, 0, 1, 2)))
+    ]
+    # In others each waits for a moment, or has another one behind it.
+    moments, follows = random.choice((0.0, 0.0, 0.5)), random.choice((0.0, 0.0, 0.5))
+
+    def fault(kind: str, at_ms: int, target: int) -> FaultPlan:
+        longest_ms = FAULTS[kind][1]
+        for_ms = random.randint(longest_ms // 10, longest_ms) if longest_ms else 0
+        operation = random.choice(_OPERATIONS) if kind in ("disk eio", "disk enospc") else ""
+        return FaultPlan(at_ms, kind, target, for_ms, operation)
+
+    for kind in chosen:
+        for _ in range(random.randint(1, FAULTS[kind][0])):
+            at_ms = random.randint(0, BUSY_MS)
+            if storms_ms:
+                at_ms = min(random.choice(storms_ms) + random.randint(0, _STORM_MS), BUSY_MS)
+            one = fault(kind, at_ms, random.randint(1, 3))
+            if random.random() < moments:
+                one = one._replace(when=random.choice(MOMENTS if has_spool else _MOMENTS_OF_ALL))
+            elif kind in _USUALLY and random.random() < 0.6:
+                one = one._replace(when=_USUALLY[kind])
+            if kind in _REFUSALS and "no dead letters" in chosen and random.random() < 0.7:
+                one = one._replace(then=fault("no dead letters", random.choice((0, 500, 900)), one.target))
+            elif kind == "requeue" and random.random() < 0.5:
+                one = one._replace(then=fault(random.choice(_AMID_A_REQUEUE), 0, one.target))
+            elif random.random() < follows:
+                after_ms = random.choice((0, 5, 30, 100, 500))
+                one = one._replace(then=fault(random.choice(kinds), after_ms, one.target))
+            faults.append(one)
+    return sorted(faults, key=lambda one: one.at_ms)
