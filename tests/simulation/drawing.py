@@ -20,7 +20,7 @@ _FLOODS: Final = 0.02
 _FLOOD: Final = 70
 _FLOODED_MS: Final = 900
 #: How many seeds have many small batches of one partition under way, while leaders and networks fail.
-_PIPELINES: Final = 0.1
+_PIPELINES: Final = 0.2
 _IN_A_PIPELINE: Final[Mapping[str, str]] = {
     "batch.size": "200",
     "linger.ms": "0",
@@ -30,7 +30,6 @@ _IN_A_PIPELINE: Final[Mapping[str, str]] = {
     "enable.idempotence": "true",
     "retries": "2147483647",
 }
-_MOST_IN_A_PIPELINE: Final = 200
 _FAULTS_OF_A_PIPELINE: Final = (
     "answers vanish",
     "both ways vanish",
@@ -198,6 +197,10 @@ def plan_of(seed: int) -> Plan:
     is_pipeline = not floods and pipeline.random() < _PIPELINES
     if is_pipeline:
         kafka |= _IN_A_PIPELINE
+        kafka["request.timeout.ms"] = pipeline.choice(("300", "1000", "1000"))
+        kafka["delivery.timeout.ms"] = pipeline.choice(("1500", "1500", "8000"))
+        kafka["metadata.max.age.ms"] = pipeline.choice(("200", "200", "300000"))
+        topics = [topics[0]._replace(partitions=1)]
         requests = _pipeline(pipeline, topics[0], kafka)
         faults = [_in_a_pipeline(pipeline) for _ in range(pipeline.randint(4, 12))]
     pause = Random(f"pause {seed}")
@@ -280,11 +283,11 @@ def _flood(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[R
 
 def _pipeline(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[RequestPlan]:
     """Many small requests for one partition, each a batch or two."""
-    key, every_ms = random.choice((None, "k1")), random.choice((2, 5, 15, 30))
+    key = random.choice((None, "k1"))
     partition = None if key else 0
     requests: list[RequestPlan] = []
-    at_ms = random.choice((0, 0, 1_000))
-    while at_ms < BUSY_MS and len(requests) < _MOST_IN_A_PIPELINE:
+    at_ms = 0
+    while at_ms < BUSY_MS:
         number = len(requests)
         records = [
             RecordPlan(f"r{number}.{index}", key, partition, random.choice((20, 60)))
@@ -309,16 +312,28 @@ def _pipeline(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> lis
                 0,
             )
         )
-        at_ms += random.randint(0, 2 * every_ms)
+        at_ms += random.choice((0, 5, 20, 60))
     return requests
 
 
 def _in_a_pipeline(random: Random) -> FaultPlan:
-    kind = random.choice(_FAULTS_OF_A_PIPELINE)
-    when = random.choice(("", "", "a batch is stored", "a batch is acknowledged", "a batch is sent again"))
-    longest_ms = FAULTS[kind][1]
-    for_ms = random.randint(longest_ms // 10, longest_ms) if longest_ms else 0
-    return FaultPlan(random.randint(0, BUSY_MS), kind, random.randint(1, 3), for_ms, when=when)
+    """Often the leader moves while answers are missing: then two brokers have batches of the partition."""
+    missing = random.random() < 0.5
+    kind = random.choice(("answers vanish", "both ways vanish") if missing else _FAULTS_OF_A_PIPELINE)
+    when = random.choice(("", "a batch is stored", "a batch is acknowledged", "a batch is sent again"))
+    for_ms = random.randint(FAULTS[kind][1] // 10, FAULTS[kind][1])
+    after_ms = random.choice((5, 30, 100))
+    then = FaultPlan(after_ms, "move leader", 1, 0)
+    if random.random() < 0.3:
+        then = FaultPlan(after_ms, "no right to write", 1, 2_000, "once")
+    return FaultPlan(
+        random.randint(0, BUSY_MS),
+        kind,
+        random.randint(1, 3),
+        for_ms,
+        when=random.choice(("a batch is stored", "a batch is acknowledged")) if missing else when,
+        then=then if missing or random.random() < 0.5 else None,
+    )
 
 
 def _requests(

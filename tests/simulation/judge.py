@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 #: How late an answer may be.
 _SLACK_MS: Final = 50
 #: For how long something may wait for a caller who has left: the seed may let the loop of events run late.
-GONE_AFTER_MS: Final = 250
+GONE_AFTER_MS: Final = 100
 #: The fault that makes a reason for dead letters; a topic or a partition may be missing from the start.
 _REFUSED_BY: Final = {"forbidden": "no right to write", "too_large": "too large", "invalid": "clock jump"}
 _OF_TOPICS: Final = frozenset({"topic_gone", "partition_gone"})
