@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -106,7 +107,7 @@ class Secret:
     __slots__ = ("_complained_of", "_events", "_source", "_stamp", "_text")
 
     def __init__(self, source: SecretSource, events: EventSink = NO_EVENTS) -> None:
-        """Reads it. Raises ConfigError when the file is missing or empty."""
+        """Reads it. Raises ConfigError when the file is missing, empty or no file."""
         self._source = source
         self._events = events
         self._stamp: _Stamp | None = None
@@ -165,7 +166,10 @@ def text(secret: Secret | None) -> str | None:
 
 
 def _stamp(path: str) -> _Stamp:
+    """Raises OSError; ValueError for anything but a file: to open a pipe would wait for its writer."""
     status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path} is not a file")
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 

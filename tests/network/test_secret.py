@@ -106,6 +106,27 @@ def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(
         Secret(SecretSource("sasl.password", ""))
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_what_is_no_file_is_reported_and_nothing_waits_for_it(
+    tmp_path: Path, events: RecordedEvents, kind: str
+) -> None:
+    path = tmp_path / "password"
+    path.write_text("old")
+    secret = in_file(path, events)
+    path.unlink()
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case _:
+            path.symlink_to("/dev/zero")
+    assert [secret.read(), secret.read()] == ["old", "old"]
+    assert events.events == [SecretReloaded("sasl.password", f"{path} is not a file")]
+    with pytest.raises(ConfigError, match=r"^sasl.password: .* is not a file$"):
+        in_file(path, events)
+
+
 def test_neither_source_nor_secret_shows_the_text(tmp_path: Path, events: RecordedEvents) -> None:
     (tmp_path / "password").write_text("s3cret")
     given = SecretSource("sasl.password", "s3cret")

@@ -220,6 +220,8 @@ def test_a_java_store_is_distinguished_from_a_broken_file(tmp_path: Path) -> Non
     assert complaint(config).message == "ssl.truststore.location: the file is not UTF-8"
     store.unlink()
     assert "no such file" in complaint(config).message
+    os.mkfifo(store)
+    assert complaint(config).message == f"ssl.truststore.location: {store} is not a file"
 
 
 def test_a_weak_certificate_is_refused_in_openssls_words() -> None:
