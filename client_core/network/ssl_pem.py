@@ -32,6 +32,7 @@ _BEGIN: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)(?=-----)")
 _END: Final = re.compile(r"-----END ([A-Z0-9 ]+)(?=-----)")
 _DASHES: Final = 5
 _LINE_ENDS: Final = re.compile(r"\s+|\\[nr]")
+_ONE_LINE_END: Final = re.compile(r"\r\n|[\r\n]|\\r\\n|\\[nr]")
 _LINE_CHARS: Final = 64  # RFC 7468, section 2
 _CERTIFICATE_LABELS: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE"})
 _ENCRYPTED_LABEL: Final = "ENCRYPTED PRIVATE KEY"
@@ -53,7 +54,7 @@ class PemBlock:
     def text(self) -> str:
         """The block in OpenSSL's format: lines of 64 characters."""
         if ":" in self.body:  # headers need their own lines
-            body = self.body.replace("\\n", "\n").strip("\n")
+            body = "\n".join(map(str.strip, _ONE_LINE_END.split(self.body))).strip("\n")
         else:
             packed = _LINE_ENDS.sub("", self.body)
             body = "\n".join(packed[at : at + _LINE_CHARS] for at in range(0, len(packed), _LINE_CHARS))

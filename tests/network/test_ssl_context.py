@@ -105,13 +105,18 @@ def test_all_authorities_of_a_truststore_are_trusted_also_if_one_is_a_duplicate(
 
 def test_keys_are_read_in_every_form() -> None:
     encrypted = CLIENT.key_encrypted_with(PASSWORD)
+    traditional = CLIENT.key_encrypted_with(PASSWORD, traditional=True)
     forms: dict[str, tuple[str, str | None]] = {
         "plain": (CLIENT.key, None),
         "password unused": (CLIENT.key, PASSWORD),  # one too many does no harm
         "traditional": (CLIENT.traditional_key, None),
         "encrypted": (encrypted, PASSWORD),
-        "encrypted traditional": (CLIENT.key_encrypted_with(PASSWORD, traditional=True), PASSWORD),
+        "encrypted traditional": (traditional, PASSWORD),
         "on one line": (encrypted.replace("\n", " "), PASSWORD),
+        **{
+            f"encrypted traditional, lines end with {end!r}": (traditional.replace("\n", end), PASSWORD)
+            for end in ("\r\n", "\r", "\n    ", r"\n", r"\r\n")
+        },
     }
     for form, (key_text, password) in forms.items():
         shown = certificate_shown(SslContexts(identified(key_text, CLIENT.chain, password)))
