@@ -127,9 +127,20 @@ def _identify(context: ssl.SSLContext, certificate_file: str, key_file: str, key
         # password: otherwise OpenSSL would ask on the terminal.
         context.load_cert_chain(certificate_file, key_file, password="")
     except ssl.SSLError as e:
+        _ensure_readable(certificate_file)
         raise FileFaultError(f"{key_file}: {_reason(e, certificate_file)}") from None
     except OSError as e:
         raise FileFaultError(f"{key_file} or {certificate_file} can't be read: {e.strerror}") from e
+
+
+def _ensure_readable(certificate_file: str) -> None:
+    """Raises FileFaultError if OpenSSL rejects the lines around a certificate, which we did not look at."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(certificate_file)
+    except ssl.SSLError:
+        raise FileFaultError(
+            f"{certificate_file}: a certificate can't be read; its BEGIN and END must each be a whole line"
+        ) from None
 
 
 def _reason(error: ssl.SSLError, certificate_file: str) -> str:
