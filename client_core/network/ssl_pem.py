@@ -67,10 +67,14 @@ class PemBlock:
 def certificates(text: str, name: str) -> list[bytes]:
     """Returns the certificates of a text, DER, in their order; at least one. `name` is the setting.
 
-    Raises ConfigError when there is none, or one is not base64.
+    Raises ConfigError when there is none, or one is cut or not base64. Java ignores one without its END: of a
+    file that is still being written, a part of the authorities would count.
     """
     blocks = _blocks(text)
     found = [block for block in blocks if block.label in _CERTIFICATE_LABELS]
+    begun = sum(begin[1] in _CERTIFICATE_LABELS for begin in _BEGIN.finditer(text))
+    if begun > len(found):
+        raise ConfigError(f"{name}: one of {begun} certificates has no END; was the text cut?", name=name)
     if not found:
         raise ConfigError(f"{name}: it has no certificate; {_what_there_is(blocks)}", name=name)
     return [

@@ -20,8 +20,8 @@ from client_core import Event, certificate_expires_at_s
 from service.base.settings import Settings
 from service.base.watched_file import FileFaultError, Timers, WatchedFiles
 
-_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", re.DOTALL)
-
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 _KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 #: OpenSSL's reasons when key and certificate are no pair, of the same or of different types.
@@ -104,6 +104,8 @@ def _make(paths: Sequence[str], contents: Sequence[bytes]) -> _Made:
 def _certificates(path: str, content: bytes) -> list[bytes]:
     """Returns the certificates of a PEM text as DER, at least one; OpenSSL can read each."""
     found = _CERTIFICATE.findall(content)
+    if (begun := content.count(_BEGIN)) > len(found):
+        raise FileFaultError(f"{path}: one of {begun} certificates has no END; was the file cut?")
     if not found:
         raise FileFaultError(f"{path} holds no PEM certificate (-----BEGIN CERTIFICATE-----)")
     read: list[bytes] = []

@@ -308,6 +308,17 @@ def test_a_truststore_that_changes_is_trusted_from_then_on(files: Files) -> None
     assert trusted == ssl.PEM_cert_to_DER_cert(STRANGER.certificate)
 
 
+def test_a_truststore_of_which_a_part_is_written_leaves_the_old_one_in_force(files: Files) -> None:
+    write(files.truststore, AUTHORITY.certificate + STRANGER.certificate)
+    events = RecordedEvents()
+    contexts = SslContexts(files.config, events)
+    both = contexts.context()
+    write(files.truststore, AUTHORITY.certificate + STRANGER.certificate[:200])
+    assert contexts.context() is both
+    failure = "ssl.truststore.location: one of 2 certificates has no END; was the text cut?"
+    assert events.of(SecretReloaded)[-1] == SecretReloaded("ssl.truststore.location", failure)
+
+
 def test_a_broken_certificate_leaves_the_old_one_in_force_and_is_complained_of_once(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:

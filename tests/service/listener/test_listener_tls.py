@@ -401,7 +401,10 @@ def wrong(files: Files, how: str) -> str:
         return f"{files.certificate}: a certificate can't be read; its BEGIN and END must each be"
     if how == "a certificate that is cut":
         write_pem(files.certificate, good.chain + files.authority.certificate[:100])
-        return f"{files.certificate}: a certificate can't be read"
+        return f"{files.certificate}: one of 2 certificates has no END; was the file cut\\?"
+    if how == "authority that is cut":
+        write_pem(files.client_ca, good.chain + files.authority.certificate[:100])
+        return f"{files.client_ca}: one of 2 certificates has no END"
     if how == "indented certificate":
         write_pem(files.certificate, good.chain.replace("\n", "\n  "))
         return f"{files.certificate}: a certificate can't be read"
@@ -434,6 +437,7 @@ def test_the_fault_of_the_files_is_named(tmp_path: Path) -> None:
         "weak",
         "no authority",
         "damaged authority",
+        "authority that is cut",
     ):
         files = Files(tmp_path)
         with pytest.raises(FileFaultError, match=wrong(files, how)) as raised:
