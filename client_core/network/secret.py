@@ -117,9 +117,7 @@ class Secret:
             try:
                 self._stamp = _stamp(source.path)
                 self._text = _read(source.path)
-            except OSError as error:
-                raise ConfigError(f"{source.name}: {_reason(error)}", name=source.name) from error
-            except ValueError as error:  # the chained error would hold the undecodable bytes
+            except (OSError, ValueError) as error:  # a chained one would hold undecodable bytes, or the path
                 raise ConfigError(f"{source.name}: {_reason(error)}", name=source.name) from None
         if not self._text:
             raise ConfigError(f"{source.name} is empty", name=source.name)
@@ -184,7 +182,13 @@ def _read(path: str) -> str:
 def _reason(error: OSError | ValueError) -> str:
     """Returns the cause, without a byte of the file."""
     if isinstance(error, OSError):
-        return f"can't read {error.filename}: {(error.strerror or str(error)).lower()}"
+        return f"can't read {_shown(str(error.filename))}: {(error.strerror or str(error)).lower()}"
     if isinstance(error, UnicodeDecodeError):
         return "the file is not UTF-8"
     return str(error)
+
+
+def _shown(path: str) -> str:
+    """Returns a path that can't be read, unless it may be the secret itself, given in its path's place."""
+    is_path = path.startswith("/") and path.isprintable()
+    return path if is_path else "a file whose name is hidden (it is no absolute path, and may be a secret)"

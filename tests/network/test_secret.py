@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,6 +126,28 @@ def test_what_is_no_file_is_reported_and_nothing_waits_for_it(
     assert events.events == [SecretReloaded("sasl.password", f"{path} is not a file")]
     with pytest.raises(ConfigError, match=r"^sasl.password: .* is not a file$"):
         in_file(path, events)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "hunter2",
+        '...PlainLoginModule required username="me" password="hunter2";',
+        "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY----- hunter2" + 100 * "/hunter2" + " -----END PRIVATE KEY-----",
+        "/hunter2\nhunter2",
+        "hunter2\0",
+    ],
+)
+def test_a_secret_in_the_place_of_its_path_is_not_shown(events: RecordedEvents, secret: str) -> None:
+    with pytest.raises(ConfigError, match=r"^sasl\.password: ") as caught:
+        Secret(SecretSource("sasl.password", path=secret), events)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_absolute_path_that_can_not_be_read_is_shown(tmp_path: Path, events: RecordedEvents) -> None:
+    with pytest.raises(ConfigError, match=f"can't read {tmp_path}/password: no such file"):
+        in_file(tmp_path / "password", events)
 
 
 def test_neither_source_nor_secret_shows_the_text(tmp_path: Path, events: RecordedEvents) -> None:
