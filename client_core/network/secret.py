@@ -172,8 +172,11 @@ def _stamp(path: str) -> _Stamp:
 
 
 def _read(path: str) -> str:
-    """Returns a file's text without the final line end. Raises OSError, ValueError."""
-    found = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    """Returns a file's text without the byte order mark of some editors and the final line end.
+
+    Raises OSError, ValueError.
+    """
+    found = Path(path).read_text(encoding="utf-8-sig").rstrip("\r\n")
     if not found:
         raise ValueError(f"{path} is empty")
     return found

@@ -26,6 +26,7 @@ from __future__ import annotations
 import hmac
 import logging
 import re
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -145,7 +146,7 @@ class TokenFile:
             return False  # the next check reports it
 
     def _digest_in(self, contents: Sequence[bytes]) -> bytes:
-        token = contents[0].strip()
+        token = contents[0].removeprefix(BOM_UTF8).strip()
         if not _TOKEN.fullmatch(token):
             raise FileFaultError(
                 f"{self._path} holds no token; it must be one line of printable ASCII without spaces"

@@ -32,6 +32,11 @@ def test_a_file_holds_the_secret_without_the_line_end_that_editors_leave(
     assert Secret(SecretSource("sasl.password", "s3cret")).read() == "s3cret", "given as text"
     (tmp_path / "password").write_text(" s3cret \r\n")
     assert in_file(tmp_path / "password", events).read() == " s3cret "
+    (tmp_path / "password").write_text("\ufeffs3cret\r\n")
+    assert in_file(tmp_path / "password", events).read() == "s3cret", "without a byte order mark"
+    (tmp_path / "password").write_text("\ufeff\n")
+    with pytest.raises(ConfigError, match="is empty"):
+        in_file(tmp_path / "password", events)
     assert not events.events
 
 
