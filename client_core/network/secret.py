@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -106,7 +107,7 @@ class Secret:
     __slots__ = ("_complained_of", "_events", "_source", "_stamp", "_text")
 
     def __init__(self, source: SecretSource, events: EventSink = NO_EVENTS) -> None:
-        """Reads it. Raises ConfigError when the file is missing or empty."""
+        """Reads it. Raises ConfigError when the file is missing, empty or no file."""
         self._source = source
         self._events = events
         self._stamp: _Stamp | None = None
@@ -116,10 +117,8 @@ class Secret:
             try:
                 self._stamp = _stamp(source.path)
                 self._text = _read(source.path)
-            except OSError as error:
-                raise ConfigError(f"{source.name}: {_reason(error)}", name=source.name) from error
-            except ValueError as error:  # the chained error would hold the undecodable bytes
-                raise ConfigError(f"{source.name}: {_reason(error)}", name=source.name) from None
+            except (OSError, ValueError) as error:  # a chained one would hold undecodable bytes, or the path
+                raise ConfigError(f"{source.name}: {self._reason(error)}", name=source.name) from None
         if not self._text:
             raise ConfigError(f"{source.name} is empty", name=source.name)
 
@@ -134,7 +133,7 @@ class Secret:
             try:
                 self._look_again(path)
             except (OSError, ValueError) as error:
-                self._complain(_reason(error))
+                self._complain(self._reason(error))
         assert self._text is not None
         return self._text
 
@@ -155,6 +154,22 @@ class Secret:
             log.warning("%s: %s; the earlier value stays in use", self.name, reason)
             self._events.emit(SecretReloaded(self.name, reason))
 
+    def _reason(self, error: OSError | ValueError) -> str:
+        """Returns the cause, without a byte of the file."""
+        if isinstance(error, OSError):
+            return f"can't read {self._shown_path()}: {(error.strerror or str(error)).lower()}"
+        if isinstance(error, UnicodeDecodeError):
+            return "the file is not UTF-8"
+        return str(error)
+
+    def _shown_path(self) -> str:
+        """Returns the path of what can't be read, unless it may be the secret itself in its path's place."""
+        path = str(self._source.path)
+        is_path = path.startswith("/") or self._source.name.endswith(".location")
+        if is_path and path.isprintable() and "-----BEGIN" not in path:
+            return path
+        return "a file whose name is hidden (it is no absolute path, and may be a secret)"
+
     def __repr__(self) -> str:
         return f"<Secret {self._source!r}>"
 
@@ -165,22 +180,19 @@ def text(secret: Secret | None) -> str | None:
 
 
 def _stamp(path: str) -> _Stamp:
+    """Raises OSError; ValueError for anything but a file: to open a pipe would wait for its writer."""
     status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path} is not a file")
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _read(path: str) -> str:
-    """Returns a file's text without the final line end. Raises OSError, ValueError."""
-    found = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    """Returns a file's text without the byte order mark of some editors and the final line end.
+
+    Raises OSError, ValueError.
+    """
+    found = Path(path).read_text(encoding="utf-8-sig").rstrip("\r\n")
     if not found:
         raise ValueError(f"{path} is empty")
     return found
-
-
-def _reason(error: OSError | ValueError) -> str:
-    """Returns the cause, without a byte of the file."""
-    if isinstance(error, OSError):
-        return f"can't read {error.filename}: {(error.strerror or str(error)).lower()}"
-    if isinstance(error, UnicodeDecodeError):
-        return "the file is not UTF-8"
-    return str(error)

@@ -15,6 +15,7 @@ SslFactory, Kafka 4.3. Of Java's three store types only PEM is supported (KIP-65
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -187,12 +188,12 @@ class SslContexts:
 
 def _foreign_store(source: SecretSource) -> str | None:
     """Returns the format of a binary file; None if it is unknown."""
-    if source.path is None:
+    if source.path is None or not os.path.isfile(source.path):
         return None
     try:
         with open(source.path, "rb") as file:
             beginning = file.read(4)
-    except (OSError, ValueError):  # a path with a zero byte
+    except OSError:
         return None
     return next((kind for first, kind in _FOREIGN_STORES.items() if beginning.startswith(first)), None)
 

@@ -32,6 +32,7 @@ _BEGIN: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)(?=-----)")
 _END: Final = re.compile(r"-----END ([A-Z0-9 ]+)(?=-----)")
 _DASHES: Final = 5
 _LINE_ENDS: Final = re.compile(r"\s+|\\[nr]")
+_ONE_LINE_END: Final = re.compile(r"\r\n|[\r\n]|\\r\\n|\\[nr]")
 _LINE_CHARS: Final = 64  # RFC 7468, section 2
 _CERTIFICATE_LABELS: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE"})
 _ENCRYPTED_LABEL: Final = "ENCRYPTED PRIVATE KEY"
@@ -53,7 +54,7 @@ class PemBlock:
     def text(self) -> str:
         """The block in OpenSSL's format: lines of 64 characters."""
         if ":" in self.body:  # headers need their own lines
-            body = self.body.replace("\\n", "\n").strip("\n")
+            body = "\n".join(map(str.strip, _ONE_LINE_END.split(self.body))).strip("\n")
         else:
             packed = _LINE_ENDS.sub("", self.body)
             body = "\n".join(packed[at : at + _LINE_CHARS] for at in range(0, len(packed), _LINE_CHARS))
@@ -66,10 +67,14 @@ class PemBlock:
 def certificates(text: str, name: str) -> list[bytes]:
     """Returns the certificates of a text, DER, in their order; at least one. `name` is the setting.
 
-    Raises ConfigError when there is none, or one is not base64.
+    Raises ConfigError when there is none, or one is cut or not base64. Java ignores one without its END: of a
+    file that is still being written, a part of the authorities would count.
     """
     blocks = _blocks(text)
     found = [block for block in blocks if block.label in _CERTIFICATE_LABELS]
+    begun = sum(begin[1] in _CERTIFICATE_LABELS for begin in _BEGIN.finditer(text))
+    if begun > len(found):
+        raise ConfigError(f"{name}: one of {begun} certificates has no END; was the text cut?", name=name)
     if not found:
         raise ConfigError(f"{name}: it has no certificate; {_what_there_is(blocks)}", name=name)
     return [

@@ -26,6 +26,7 @@ from __future__ import annotations
 import hmac
 import logging
 import re
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -45,7 +46,6 @@ PATH: Final = "/quitquitquit"
 QUIT_TOKEN_FILE: Final = "quit_token_file"  # noqa: S105 - the name of a setting
 _JSON: Final = b"application/json"
 _NO_STORE: Final = (b"cache-control", b"no-store")
-_REALM: Final = b'Bearer realm="pilotfish quit"'
 
 #: One line that is valid in a header.
 _TOKEN: Final = re.compile(rb"[\x21-\x7e]+")
@@ -96,8 +96,9 @@ def _nothing() -> None:
     """Does nothing: the app is not a process of its own, and is ended in another way."""
 
 
-def _refusal(detail: str, error: bytes = b"") -> Problem:
-    return Problem(401, detail, written="no", headers=((b"www-authenticate", _REALM + error), _NO_STORE))
+def _refusal(setting: str, detail: str, error: str = "") -> Problem:
+    challenge = f'Bearer realm="pilotfish {setting.removesuffix("_token_file")}"{error}'
+    return Problem(401, detail, written="no", headers=((b"www-authenticate", challenge.encode()), _NO_STORE))
 
 
 _ONLY_POST: Final = Problem(405, f"{PATH} takes POST only", written="no", headers=((b"allow", b"POST"),))
@@ -113,9 +114,11 @@ class TokenFile:
         self._path: Final = Path(token_file)
         self._files: Final = WatchedFiles(setting, [token_file], self._digest_in, reported=reported)
         self._no_token: Final = _refusal(
-            f"a token is needed, as in `Authorization: Bearer TOKEN`; it is in {setting}"
+            setting, f"a token is needed, as in `Authorization: Bearer TOKEN`; it is in {setting}"
         )
-        self._wrong_token: Final = _refusal(f"this is not the token of {setting}", b', error="invalid_token"')
+        self._wrong_token: Final = _refusal(
+            setting, f"this is not the token of {setting}", ', error="invalid_token"'
+        )
 
     def fault_of(self, authorizations: Sequence[bytes]) -> Problem | None:
         """Returns what is wrong with a request's Authorization headers; None if they have the token."""
@@ -145,7 +148,7 @@ class TokenFile:
             return False  # the next check reports it
 
     def _digest_in(self, contents: Sequence[bytes]) -> bytes:
-        token = contents[0].strip()
+        token = contents[0].removeprefix(BOM_UTF8).strip()
         if not _TOKEN.fullmatch(token):
             raise FileFaultError(
                 f"{self._path} holds no token; it must be one line of printable ASCII without spaces"

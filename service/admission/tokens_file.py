@@ -114,7 +114,7 @@ def parse_tokens(path: str | Path, content: bytes) -> Tokens:
 
 def _entries(path: str | Path, content: bytes) -> list[Any]:
     try:
-        document = tomllib.loads(content.decode())
+        document = tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as e:
         raise FileFaultError(f"{path} is not UTF-8; save it as UTF-8") from e
     except (ValueError, RecursionError) as e:  # not only TOMLDecodeError: a number of thousands of digits

@@ -177,7 +177,7 @@ def _take_kafka_variable(variable: str, value: str, kafka: dict[str, str]) -> No
     if of_file != name and of_file in _KAFKA_NAMES and of_file not in _WATCHED_FILES:
         name = of_file
         try:
-            value = Path(value).read_text(encoding="utf-8").rstrip("\r\n")
+            value = Path(value).read_text(encoding="utf-8-sig").rstrip("\r\n")
         except (OSError, ValueError) as e:
             raise SettingsError(f"{variable}: can't read the file: {e}") from e
     if name in kafka:

@@ -183,8 +183,15 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileFaultError(
-            f"can't read {path}: {reason}; name a file that this process may read"
-        ) from error
+            f"can't read {_shown(path)}: {reason}; name a file that this process may read"
+        ) from None
     if len(content) > max_bytes:
         raise FileTooLargeError(f"{path} is larger than {max_bytes} bytes; check that it is the right file")
     return content
+
+
+def _shown(path: Path) -> str:
+    """Returns a path that can't be read, unless it is the content of a file, such as a key."""
+    text = str(path)
+    is_content = "-----BEGIN" in text or "\n" in text
+    return "a file whose name is hidden (it is no path, and may be a secret)" if is_content else text

@@ -125,7 +125,11 @@ def _token(token_file: Path | None) -> str | None:
     """Returns the caller's token. It is no option: every user of a machine can read command lines."""
     source = TOKEN_VARIABLE if token_file is None else f"--token-file {token_file}"
     try:
-        token = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read_text().strip()
+        token = (
+            os.environ.get(TOKEN_VARIABLE)
+            if token_file is None
+            else token_file.read_text(encoding="utf-8-sig").strip()
+        )
     except (OSError, ValueError) as error:
         raise click.UsageError(f"{source}: can't be read: {error}") from error
     if token is None or _TOKEN.fullmatch(token):

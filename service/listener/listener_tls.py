@@ -20,8 +20,8 @@ from client_core import Event, certificate_expires_at_s
 from service.base.settings import Settings
 from service.base.watched_file import FileFaultError, Timers, WatchedFiles
 
-_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", re.DOTALL)
-
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 _KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 #: OpenSSL's reasons when key and certificate are no pair, of the same or of different types.
@@ -104,6 +104,8 @@ def _make(paths: Sequence[str], contents: Sequence[bytes]) -> _Made:
 def _certificates(path: str, content: bytes) -> list[bytes]:
     """Returns the certificates of a PEM text as DER, at least one; OpenSSL can read each."""
     found = _CERTIFICATE.findall(content)
+    if (begun := content.count(_BEGIN)) > len(found):
+        raise FileFaultError(f"{path}: one of {begun} certificates has no END; was the file cut?")
     if not found:
         raise FileFaultError(f"{path} holds no PEM certificate (-----BEGIN CERTIFICATE-----)")
     read: list[bytes] = []
@@ -127,9 +129,20 @@ def _identify(context: ssl.SSLContext, certificate_file: str, key_file: str, key
         # password: otherwise OpenSSL would ask on the terminal.
         context.load_cert_chain(certificate_file, key_file, password="")
     except ssl.SSLError as e:
+        _ensure_readable(certificate_file)
         raise FileFaultError(f"{key_file}: {_reason(e, certificate_file)}") from None
     except OSError as e:
         raise FileFaultError(f"{key_file} or {certificate_file} can't be read: {e.strerror}") from e
+
+
+def _ensure_readable(certificate_file: str) -> None:
+    """Raises FileFaultError if OpenSSL rejects the lines around a certificate, which we did not look at."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(certificate_file)
+    except ssl.SSLError:
+        raise FileFaultError(
+            f"{certificate_file}: a certificate can't be read; its BEGIN and END must each be a whole line"
+        ) from None
 
 
 def _reason(error: ssl.SSLError, certificate_file: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from client_core import Backlog, BatchCount, NodeStatus, Phase, ProducerConfig, TopicWait
+from client_core import Backlog, BatchCount, Cause, NodeStatus, Phase, ProducerConfig, TopicWait
 from service.admission.admission_control import AdmissionControl
 from service.admission.caller import Caller
 from service.admission.drain import Drain
@@ -94,7 +94,7 @@ class StatusReport:
         )
         client = asdict(replace(status, nodes=()))
         del client["cause_of_silence"]  # `slow` has it
-        nodes = [self._node(node, backlog, observed, now_ms) for node in status.nodes]
+        nodes = [self._node(node, backlog, observed, now_ms, caller) for node in status.nodes]
         return {
             "state": client.pop("state"),
             "draining": self.drain.begun,
@@ -106,7 +106,7 @@ class StatusReport:
             "watchers": self.watchers(),
             **client,
             "nodes": nodes,
-            "leaderless": self._batches(backlog.queued.get(None), now_ms),
+            "leaderless": self._batches(backlog.queued.get(None), now_ms, caller),
             "phases": _phases(picture, observed),
             "waits": _waits(backlog.topic_waits, may_read, now_ms),
             "produce": self._produce(observed, now_ms),
@@ -115,19 +115,21 @@ class StatusReport:
             "leader_changes": _leader_changes(observed.leader_moves, may_read),
         }
 
-    def _node(self, node: NodeStatus, backlog: Backlog, observed: Observed, now_ms: int) -> dict[str, Any]:
+    def _node(
+        self, node: NodeStatus, backlog: Backlog, observed: Observed, now_ms: int, caller: Caller
+    ) -> dict[str, Any]:
         known = observed.nodes.get(node.id, _QUIET)
         return {
             **{name: getattr(node, name) for name in _OF_CONNECTION},
             "cause": None if node.cause is None else cause_item(node.cause),
             "produce": asdict(known.produce),
             "other_requests": asdict(known.others),
-            "waiting": self._batches(backlog.queued.get(node.id), now_ms),
-            "on_the_wire": self._batches(backlog.in_flight.get(node.id), now_ms),
+            "waiting": self._batches(backlog.queued.get(node.id), now_ms, caller),
+            "on_the_wire": self._batches(backlog.in_flight.get(node.id), now_ms, caller),
             "last_failure": _failure(known.last_failure, now_ms),
         }
 
-    def _batches(self, count: BatchCount | None, now_ms: int) -> dict[str, Any]:
+    def _batches(self, count: BatchCount | None, now_ms: int, caller: Caller) -> dict[str, Any]:
         count = count or BatchCount()
         oldest_ms = _age_ms(count.oldest_created_ms, now_ms)
         # A batch that has just been sent is not late, and has no cause yet.
@@ -137,7 +139,7 @@ class StatusReport:
             "records": count.records,
             "partitions": count.partitions,
             "oldest_ms": oldest_ms,
-            "cause": cause_item(count.cause) if is_late and count.cause is not None else None,
+            "cause": _cause(count.cause, caller) if is_late and count.cause is not None else None,
         }
 
     def _produce(self, observed: Observed, now_ms: int) -> dict[str, Any]:
@@ -151,6 +153,14 @@ class StatusReport:
             "latency": asdict(observed.produce),
             "per_second": _columns(observed.seconds),
         }
+
+
+def _cause(cause: Cause, caller: Caller) -> dict[str, Any]:
+    """Returns the cause; a broker's text only for callers that may read all topics: it may name one."""
+    is_of_broker = cause.attempts > 0 and cause.reason is None
+    return cause_item(
+        cause._replace(detail=cause.error.message) if is_of_broker and not caller.may_read_all else cause
+    )
 
 
 def _failure(failure: Failure | None, now_ms: int) -> dict[str, Any] | None:

@@ -109,6 +109,11 @@ def test_kafka_that_is_null_is_none() -> None:
         ({"secrets": "abc"}, "pilotfish.secrets: must be a list, got string"),
         ({"extraEnv": "abc"}, "pilotfish.extraEnv: must be a list, got string"),
         ({"bootstrapServers": 5}, "pilotfish.bootstrapServers: must be a text"),
+        # None of these is TOML as JSON writes them.
+        ({"settings": {"allowed_hosts": {"a": "b"}}}, "pilotfish.settings: allowed_hosts must be a text"),
+        ({"settings": {"allowed_hosts": [{"a": "b"}]}}, "pilotfish.settings: allowed_hosts must be a text"),
+        ({"settings": {"warm_topics": ["a", None]}}, "pilotfish.settings: warm_topics must be a text"),
+        ({"kafka": {"sasl.mechanism": [None]}}, "pilotfish.kafka: sasl.mechanism must be a text"),
     ],
 )
 def test_a_wrong_kind_is_refused_by_its_place_in_a_teams_chart(values: dict[str, Any], said: str) -> None:

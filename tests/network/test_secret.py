@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +32,11 @@ def test_a_file_holds_the_secret_without_the_line_end_that_editors_leave(
     assert Secret(SecretSource("sasl.password", "s3cret")).read() == "s3cret", "given as text"
     (tmp_path / "password").write_text(" s3cret \r\n")
     assert in_file(tmp_path / "password", events).read() == " s3cret "
+    (tmp_path / "password").write_text("\ufeffs3cret\r\n")
+    assert in_file(tmp_path / "password", events).read() == "s3cret", "without a byte order mark"
+    (tmp_path / "password").write_text("\ufeff\n")
+    with pytest.raises(ConfigError, match="is empty"):
+        in_file(tmp_path / "password", events)
     assert not events.events
 
 
@@ -104,6 +110,58 @@ def test_what_can_not_be_read_at_first_is_a_config_error_that_names_the_setting(
         assert not isinstance(caught.value.__cause__, ValueError)  # UnicodeDecodeErrors hold the file's bytes
     with pytest.raises(ConfigError, match=r"^sasl\.password is empty$"):
         Secret(SecretSource("sasl.password", ""))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_what_is_no_file_is_reported_and_nothing_waits_for_it(
+    tmp_path: Path, events: RecordedEvents, kind: str
+) -> None:
+    path = tmp_path / "password"
+    path.write_text("old")
+    secret = in_file(path, events)
+    path.unlink()
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case _:
+            path.symlink_to("/dev/zero")
+    assert [secret.read(), secret.read()] == ["old", "old"]
+    assert events.events == [SecretReloaded("sasl.password", f"{path} is not a file")]
+    with pytest.raises(ConfigError, match=r"^sasl.password: .* is not a file$"):
+        in_file(path, events)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "hunter2",
+        '...PlainLoginModule required username="me" password="hunter2";',
+        "-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY----- hunter2" + 100 * "/hunter2" + " -----END PRIVATE KEY-----",
+        "/hunter2\nhunter2",
+        "hunter2\0",
+    ],
+)
+def test_a_secret_in_the_place_of_its_path_is_not_shown(events: RecordedEvents, secret: str) -> None:
+    with pytest.raises(ConfigError, match=r"^sasl\.password: ") as caught:
+        Secret(SecretSource("sasl.password", path=secret), events)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_absolute_path_that_can_not_be_read_is_shown(tmp_path: Path, events: RecordedEvents) -> None:
+    with pytest.raises(ConfigError, match=f"can't read {tmp_path}/password: no such file"):
+        in_file(tmp_path / "password", events)
+
+
+def test_a_relative_path_of_a_store_is_shown(events: RecordedEvents) -> None:
+    for path, shown in (
+        ("certs/ca.pem", "certs/ca.pem"),
+        ("-----BEGIN hunter2", "a file whose name is hidden"),
+    ):
+        with pytest.raises(ConfigError, match=f"can't read {shown}.*: no such file"):
+            Secret(SecretSource("ssl.truststore.location", path=path), events)
 
 
 def test_neither_source_nor_secret_shows_the_text(tmp_path: Path, events: RecordedEvents) -> None:

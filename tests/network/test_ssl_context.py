@@ -105,13 +105,18 @@ def test_all_authorities_of_a_truststore_are_trusted_also_if_one_is_a_duplicate(
 
 def test_keys_are_read_in_every_form() -> None:
     encrypted = CLIENT.key_encrypted_with(PASSWORD)
+    traditional = CLIENT.key_encrypted_with(PASSWORD, traditional=True)
     forms: dict[str, tuple[str, str | None]] = {
         "plain": (CLIENT.key, None),
         "password unused": (CLIENT.key, PASSWORD),  # one too many does no harm
         "traditional": (CLIENT.traditional_key, None),
         "encrypted": (encrypted, PASSWORD),
-        "encrypted traditional": (CLIENT.key_encrypted_with(PASSWORD, traditional=True), PASSWORD),
+        "encrypted traditional": (traditional, PASSWORD),
         "on one line": (encrypted.replace("\n", " "), PASSWORD),
+        **{
+            f"encrypted traditional, lines end with {end!r}": (traditional.replace("\n", end), PASSWORD)
+            for end in ("\r\n", "\r", "\n    ", r"\n", r"\r\n")
+        },
     }
     for form, (key_text, password) in forms.items():
         shown = certificate_shown(SslContexts(identified(key_text, CLIENT.chain, password)))
@@ -220,8 +225,10 @@ def test_a_java_store_is_distinguished_from_a_broken_file(tmp_path: Path) -> Non
     assert complaint(config).message == "ssl.truststore.location: the file is not UTF-8"
     store.unlink()
     assert "no such file" in complaint(config).message
+    os.mkfifo(store)
+    assert complaint(config).message == f"ssl.truststore.location: {store} is not a file"
     config = replace(config, truststore=SecretSource("ssl.truststore.location", path="a\0b"))
-    assert complaint(config).message.startswith("ssl.truststore.location: embedded null byte")
+    assert complaint(config).message == "ssl.truststore.location: embedded null byte"
 
 
 def test_a_weak_certificate_is_refused_in_openssls_words() -> None:
@@ -301,6 +308,17 @@ def test_a_truststore_that_changes_is_trusted_from_then_on(files: Files) -> None
     write(files.truststore, STRANGER.certificate)
     (trusted,) = contexts.context().get_ca_certs(binary_form=True)
     assert trusted == ssl.PEM_cert_to_DER_cert(STRANGER.certificate)
+
+
+def test_a_truststore_of_which_a_part_is_written_leaves_the_old_one_in_force(files: Files) -> None:
+    write(files.truststore, AUTHORITY.certificate + STRANGER.certificate)
+    events = RecordedEvents()
+    contexts = SslContexts(files.config, events)
+    both = contexts.context()
+    write(files.truststore, AUTHORITY.certificate + STRANGER.certificate[:200])
+    assert contexts.context() is both
+    failure = "ssl.truststore.location: one of 2 certificates has no END; was the text cut?"
+    assert events.of(SecretReloaded)[-1] == SecretReloaded("ssl.truststore.location", failure)
 
 
 def test_a_broken_certificate_leaves_the_old_one_in_force_and_is_complained_of_once(

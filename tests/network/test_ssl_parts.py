@@ -56,7 +56,6 @@ def test_a_text_without_a_certificate_says_what_it_has_instead() -> None:
         ("", "it must be PEM"),
         ("/etc/kafka/ca.pem", r"give a path by the setting that ends in \.location"),
         (IDENTITY.key, "it has: private key"),
-        (CERTIFICATE[:-40], "it must be PEM"),
     ):
         with pytest.raises(ConfigError, match=rf"^{NAME}: it has no certificate; .*{said}") as caught:
             ssl_pem.certificates(text, NAME)
@@ -67,6 +66,14 @@ def test_a_certificate_that_is_not_base64_is_reported_with_its_place() -> None:
     broken = CERTIFICATE.replace("M", "!", 1)
     with pytest.raises(ConfigError, match=f"^{NAME}: certificate 2 of 2 is not base64"):
         ssl_pem.certificates(CERTIFICATE + broken, NAME)
+
+
+def test_a_text_that_is_cut_within_a_certificate_is_refused_wherever_the_cut_is() -> None:
+    begins_at = CERTIFICATE.index("\n")  # a line without its last dashes begins nothing
+    for size in range(begins_at, len(CERTIFICATE) - 6, 7):
+        for before in ("", CERTIFICATE):
+            with pytest.raises(ConfigError, match=rf"^{NAME}: .* has no END; was the text cut\?$"):
+                ssl_pem.certificates(before + CERTIFICATE[:size], NAME)
 
 
 def test_one_private_key_is_wanted_which_is_made_readable_and_known_if_it_is_encrypted() -> None:
@@ -135,7 +142,7 @@ def test_blocks_are_those_of_the_plain_expression() -> None:
 def test_a_file_of_nothing_but_beginnings_is_refused_in_one_pass() -> None:
     """Such a file is read on the I/O thread. Searching an end for each beginning took quadratic time."""
     text = "-----BEGIN CERTIFICATE-----\n" * 100_000
-    with pytest.raises(ConfigError, match="it has no certificate"):
+    with pytest.raises(ConfigError, match=r"one of 100000 certificates has no END"):
         ssl_pem.certificates(text, NAME)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from client_core import Errors, Phase, TopicWait, UnknownTopicOrPartitionError
+from client_core import BatchCount, Cause, Errors, Phase, TopicWait, UnknownTopicOrPartitionError
 from client_core import events as e
 from client_core.producer.accumulator.backlog import Backlog
 from service.admission.tokens_file import parse_tokens
@@ -276,8 +276,13 @@ def test_the_status_names_no_topic_of_others(shared: tuple[HttpApp, TokensFile])
         app.app.events.emit(e.BatchRetried(topic, 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
         app.app.events.emit(e.ProduceFinished(topic, 0, 1, 2, 80, 12, 0, Errors.TOPIC_AUTHORIZATION_FAILED))
     waits = tuple(TopicWait(topic, Phase.METADATA, 3, 1_000) for topic in ("orders", "payroll"))
-    app.producer.waits = Backlog(topic_waits=waits)
+    # A broker's own text.
+    cause = Cause(Errors.INVALID_RECORD, 1, 4, 900, "Compacted topic needs keys in topic partition payroll-0")
+    late = BatchCount(1, 1, 1, app.producer.clock.now_ms() - 60_000, cause)
+    app.producer.waits = Backlog({None: late, 1: late}, {1: late}, {1: late}, topic_waits=waits)
     reported = {name: app.get("/v1/status", headers=callers.of(name)).text for name in ("whole", "part")}
     assert "payroll" in reported["whole"]
     assert "orders" in reported["part"]
+    assert "topic partition payroll-0" in reported["whole"]
+    assert Errors.INVALID_RECORD.message in reported["part"]
     assert "payroll" not in reported["part"]

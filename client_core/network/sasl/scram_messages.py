@@ -77,8 +77,8 @@ class ServerFirstMessage:
         found = _SERVER_FIRST.fullmatch(text)
         if found is None:
             raise SaslAuthenticationError(f"Invalid SCRAM server first message format: {_shown(text)}")
-        digits = found["iterations"]
-        iterations = int(digits) if len(digits.lstrip("0")) <= _INT_DIGITS else _LARGEST_INT + 1
+        digits = found["iterations"].lstrip("0")  # `int` takes only 4,300 digits, zeros included
+        iterations = int(digits or "0") if len(digits) <= _INT_DIGITS else _LARGEST_INT + 1
         if iterations > _LARGEST_INT:
             raise SaslAuthenticationError("Invalid SCRAM server first message format: invalid iterations")
         if iterations == 0:

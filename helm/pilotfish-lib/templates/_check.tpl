@@ -82,6 +82,15 @@ the merged values, prints nothing.
 {{- fail (printf "pilotfish.kafka: %s is no setting that Pilotfish honours; `pilotfish settings --kafka` lists them" $name) }}
 {{- end }}
 {{- end }}
+{{- range $place := list "settings" "kafka" }}
+{{- range $name, $value := (index $ $place | default dict) }}
+{{- range $item := ternary $value (list $value) (kindIs "slice" $value) }}
+{{- if has (kindOf $item) (list "map" "slice" "invalid") }}
+{{- fail (printf "pilotfish.%s: %s must be a text, a number, true or false, or a list of these without nulls" $place $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* A spool needs its own volume, one that survives a restart. */}}

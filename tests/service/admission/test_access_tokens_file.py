@@ -63,6 +63,11 @@ def test_what_is_left_out_is_not_allowed_and_not_limited() -> None:
     assert (caller.max_waiting_requests, caller.max_waiting_bytes) == (None, None)
 
 
+def test_a_file_of_an_editor_on_windows_is_read() -> None:
+    (caller,) = parse_tokens("f", f"\ufeff{entry()}".replace("\n", "\r\n").encode()).values()
+    assert caller.name == "billing"
+
+
 def test_digits_of_a_hash_may_be_in_capitals() -> None:
     assert list(parse_tokens("f", entry(sha256=f'"{SHA.upper()}"').encode())) == [bytes.fromhex(SHA)]
 
@@ -225,7 +230,7 @@ def test_a_token_from_a_file_goes_before_the_environment(
     sidecar: Sidecar, tokens: TokensFile, tmp_path: Path
 ) -> None:
     path = tmp_path / "token"
-    path.write_text(tokens.token("shop") + "\n")
+    path.write_text("\ufeff" + tokens.token("shop") + "\n")
     shown = call(sidecar, "topics", "--token-file", str(path), token="wrong")
     assert shown.exit_code == 0, shown.output
     assert DEMO_TOPIC in shown.output

@@ -156,7 +156,7 @@ def test_a_rotated_token_holds_at_once_and_the_old_one_until_the_next_look(
     assert web.post(QUIT, headers=showing(TOKEN)).status_code == 401
     assert web.post(QUIT, headers=showing(NEXT_TOKEN)).status_code == 200
 
-    mounted.swap({"token": TOKEN})
+    mounted.swap({"token": f"\ufeff{TOKEN}\r\n"})  # as an editor on Windows saves it
     assert web.post(QUIT, headers=showing(TOKEN)).status_code == 200
     assert web.post(QUIT, headers=showing(NEXT_TOKEN)).status_code == 200
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +23,6 @@ from service.base.watched_file import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 
 def text_of(contents: Sequence[bytes]) -> str:
@@ -197,6 +198,14 @@ def test_a_file_that_cannot_be_read_is_reported_without_waiting(tmp_path: Path) 
         assert str(path) in fault
         with pytest.raises(FileFaultError, match=r"^tokens_file: "):
             Watching(path)
+
+
+def test_a_key_in_the_place_of_its_path_is_not_shown() -> None:
+    lines = ("-----BEGIN PRIVATE KEY-----", "hunter2" * 40, "-----END PRIVATE KEY-----")
+    for key in ("\n".join(lines), " ".join(lines), "[[token]]\nsha256 = 'hunter2'"):
+        with pytest.raises(FileFaultError, match="can't read a file whose name is hidden") as raised:
+            Watching(Path(key))
+        assert "hunter2" not in "".join(traceback.format_exception(raised.value))
 
 
 class HandTurnedLoop:

@@ -396,6 +396,18 @@ def wrong(files: Files, how: str) -> str:
     if how == "damaged certificate":
         write_pem(files.certificate, good.chain.replace(good.chain[40:60], "A" * 20))
         return rf"{files.certificate}: certificate 1 of \d is damaged"
+    if how == "two certificates on one line":  # `cat` of a file without a last line end
+        write_pem(files.certificate, good.chain.strip() + files.authority.certificate)
+        return f"{files.certificate}: a certificate can't be read; its BEGIN and END must each be"
+    if how == "a certificate that is cut":
+        write_pem(files.certificate, good.chain + files.authority.certificate[:100])
+        return f"{files.certificate}: one of 2 certificates has no END; was the file cut\\?"
+    if how == "authority that is cut":
+        write_pem(files.client_ca, good.chain + files.authority.certificate[:100])
+        return f"{files.client_ca}: one of 2 certificates has no END"
+    if how == "indented certificate":
+        write_pem(files.certificate, good.chain.replace("\n", "\n  "))
+        return f"{files.certificate}: a certificate can't be read"
     if how == "damaged key":
         write_pem(files.key, good.key.replace(good.key[40:60], "A" * 20))
         return f"{files.key}: the key can't be read: it is damaged"
@@ -418,10 +430,14 @@ def test_the_fault_of_the_files_is_named(tmp_path: Path) -> None:
         "another's key",
         "key of another kind",
         "damaged certificate",
+        "two certificates on one line",
+        "a certificate that is cut",
+        "indented certificate",
         "damaged key",
         "weak",
         "no authority",
         "damaged authority",
+        "authority that is cut",
     ):
         files = Files(tmp_path)
         with pytest.raises(FileFaultError, match=wrong(files, how)) as raised:
