@@ -208,7 +208,7 @@ class Guards:
         if self._quit is not None and scope["path"] == QUIT_PATH:
             return self._quit(scope, send, self._refuse)
         if self._access is not None and not self._is_open(scope):
-            admitted = _admitted(self._access, scope, receive, send, self._refuse)
+            admitted = _admitted(self._access, scope, receive, send, self._send_problem)
             if isinstance(admitted, Problem):
                 return self._refuse(scope, send, admitted)
             receive, send = admitted.receive, admitted.send
@@ -323,6 +323,9 @@ class Guards:
 
     async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
         self._metrics.route_counters(scope["method"], OTHER, problem.status).add(0.0)
+        await self._send_problem(scope, send, problem)
+
+    async def _send_problem(self, scope: Scope, send: Send, problem: Problem) -> None:
         answer = self._error_formats.of(scope["path"])(problem)
         headers = [*problem.all_headers(), *answer.headers]
         await respond_with(send, answer.status, answer.media_type, answer.body, headers)
