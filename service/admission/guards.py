@@ -110,7 +110,8 @@ def body_too_large_detail(max_body_bytes: int) -> str:
 _ENCODED_SLASH: Final = Problem(
     400, "path: a topic's name can't contain an encoded slash (%2F)", place="path", written="no"
 )
-_SHUTTING_DOWN: Final = Problem(
+#: The refusal of a request during the drain; `written` is added.
+DRAINING: Final = Problem(
     503,
     "the sidecar is shutting down",
     retriable=True,
@@ -221,7 +222,7 @@ class Guards:
                 return self._look_ups(as_get(scope), receive, head_of(send))
             if self._drain.begun:
                 written = "unknown" if self._may_be_written(scope) else "no"
-                problem = replace(_SHUTTING_DOWN, written=written)
+                problem = replace(DRAINING, written=written)
                 return self._refuse(scope, send, self._retry_after.on(problem))
             is_packed = coding is not None and coding.lower() == b"gzip"
             if (length is None or is_packed) and not self._is_stream(scope):

@@ -120,6 +120,34 @@ async def test_a_connection_that_idles_may_ask_once_more_and_is_closed_at_the_en
     assert said.startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize(
+    ("path", "media_type", "said"),
+    [
+        (PATH, "application/json", b'"type":"/problems/shutting-down"'),
+        ("/v1/records", "application/json", b'"type":"/problems/shutting-down"'),
+        ("/v1/leaders", "application/json", b'"type":"/problems/shutting-down"'),
+        ("/topics/orders", "application/vnd.kafka.json.v2+json", b'"error_code":50302'),
+        ("/cloudevents/orders", "application/cloudevents+json", b'"type":"/problems/shutting-down"'),
+        ("/v1.0/publish/pubsub/orders", "application/json", b'"errorCode":"ERR_HEALTH_NOT_READY"'),
+    ],
+)
+async def test_a_caller_whose_body_is_not_complete_is_refused_as_any_other(
+    path: str, media_type: str, said: bytes
+) -> None:
+    running = RunningServer(dialects="rest-v2,cloudevents,dapr")
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\n"
+    async with running.clients():
+        asking = asyncio.create_task(running.raw(f"{head}Content-Length: 99\r\n\r\n{{".encode()))
+        await until(lambda: running.app.sidecar.admission.requests == 1)
+        terminate()
+        answer = await asking
+    assert answer.startswith(b"HTTP/1.1 503 "), answer
+    assert said in answer
+    assert b"connection: close" in answer
+    assert b"retry-after: " in answer
+    assert running.app.sidecar.admission.requests == running.app.sidecar.admission.bytes == 0
+
+
 async def test_idle_callers_do_not_delay_the_end() -> None:
     running = RunningServer()
     async with running.clients():
