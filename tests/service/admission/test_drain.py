@@ -237,6 +237,7 @@ def test_a_look_up_that_waits_for_its_topic_is_answered_and_does_not_hold_up_the
         answer = parked.answer()
     assert (answer.status_code, answer.headers["connection"]) == (503, "close")
     assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.json()["type"], answer.json()["retriable"]) == ("/problems/shutting-down", True)
 
 
 def test_a_stream_answers_each_record_and_says_that_there_are_no_more(
