@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import socket
 import subprocess
@@ -163,6 +164,24 @@ async def test_idle_callers_do_not_delay_the_end() -> None:
         for writer in writers:
             writer.close()
     assert took_s < BEHIND_S
+
+
+async def test_a_caller_that_does_not_read_its_last_answers_is_cut_off_without_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = RunningServer()
+    async with running.clients():
+        # Its reader stops at once, and the answers are more than any socket buffers.
+        _, writer = await asyncio.open_connection("127.0.0.1", running.api_port, limit=1)
+        writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+        await until(lambda: running.app.sidecar.http.in_progress == 1)
+        terminate()
+        await running.ended
+        writer.close()
+    assert running.ended.result() == 0
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert "connections that were cut off because their last answers were not read: 1" in caplog.text
+    assert running.app.sidecar.http.in_progress == 0
 
 
 # -- answers that go on --------------------------------------------------------------------------------------
