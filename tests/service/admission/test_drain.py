@@ -212,9 +212,13 @@ async def test_a_poll_for_changes_is_answered_without_any() -> None:
         await until(lambda: draining.running.app.sidecar.feed.watchers == 1)
         waiting = await draining.begin(api)
         answer = await polling
+        again = await api.get("/v1/watch/changes", params=query)
         draining.finish()
         await waiting
     assert (answer.status_code, answer.json()["changes"]) == (200, [])
+    # Else a caller in a loop would ask hundreds of times a second until the end of the drain.
+    assert (again.status_code, again.json()["type"]) == (503, "/problems/shutting-down")
+    assert "retry-after" in again.headers
 
 
 # -- a process on brokers ------------------------------------------------------------------------------------
