@@ -92,6 +92,7 @@ class Admission:
         if message["type"] == "http.response.start":
             if self._is_look_up() and not self._holds():
                 self._is_refused = True
+                message["status"] = _CHANGED.status  # for those who count it by its route
                 return self._refuse(self._scope, self._send, _CHANGED)
             # A new list: prepared answers share theirs.
             message["headers"] = [*message.get("headers", ()), VARY]

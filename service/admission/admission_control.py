@@ -127,15 +127,21 @@ class AdmissionControl:
     """Limits waiting requests and bytes, and measures how fast bytes are released."""
 
     def __init__(
-        self, clock: Clock, max_requests: int, max_bytes: int, shared_bytes: int | None = None
+        self,
+        clock: Clock,
+        max_requests: int,
+        max_bytes: int,
+        shared_bytes: int | None = None,
+        drain: Drain | None = None,
     ) -> None:
         """`shared_bytes` is what callers with tokens share; None means `max_bytes`."""
         self._clock = clock
+        self.drain: Final = Drain() if drain is None else drain
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._most_shared_bytes = sys.maxsize if shared_bytes is None else shared_bytes
         self._shared_bytes = min(self._most_shared_bytes, max_bytes)
-        self._drain = DrainRate()
+        self._released = DrainRate()
         self._shares: dict[str, _Share] = {}
         self.requests = 0
         self.bytes = 0
@@ -183,7 +189,7 @@ class AdmissionControl:
 
     def release_bytes(self, permit: Permit) -> None:
         """Releases the bytes of a permit. Called by Permit."""
-        self._drain.add(permit.bytes, self._clock.now_ms())
+        self._released.add(permit.bytes, self._clock.now_ms())
         self.add(permit, -permit.bytes)
         if permit.share is not None:
             self._forget_if_empty(permit.share)
@@ -197,7 +203,7 @@ class AdmissionControl:
 
     def seconds_until_gone(self, waiting_bytes: int) -> int:
         """Returns in how many seconds so many bytes will be released at the present rate: 1 to 30."""
-        return self._drain.seconds_for(waiting_bytes, self._clock.now_ms())
+        return self._released.seconds_for(waiting_bytes, self._clock.now_ms())
 
     # -- shares ----------------------------------------------------------------------------------------------
 
@@ -258,6 +264,11 @@ class Permit:
         self._handed_on = False
         self.share = share
         self.bytes = 0
+
+    @property
+    def drain(self) -> Drain:
+        """Returns the state of the shutdown, which ends a request that is still being read."""
+        return self._admission.drain
 
     @property
     def caller(self) -> Caller:

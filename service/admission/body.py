@@ -1,7 +1,8 @@
 """Reads a request's body within the request's time and the sidecar's limits.
 
 A caller that sends its body slowly holds a permit and the bytes that it announced. So the body has no more
-time than the rest of the request. Event loop only.
+time than the rest of the request. When the drain begins, a body that is not complete is refused: nothing of
+it could be accepted any more, and the caller may repeat the request elsewhere at once. Event loop only.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import asyncio
 
 from service.admission.admission_control import Permit
-from service.admission.guards import CLOSE
+from service.admission.guards import CLOSE, DRAINING
 from service.wire.asgi import BODY, Body, Receive, Scope, header
-from service.wire.errors import WHOLE_BODY, out_of_memory, refused
+from service.wire.errors import WHOLE_BODY, ProblemError, out_of_memory, refused
 from service.wire.waiting import CallerGoneError
 
 
@@ -24,17 +25,28 @@ async def read_body(scope: Scope, receive: Receive, permit: Permit, within_ms: i
     """Returns the whole body. Bytes beyond the announced length are counted as they arrive.
 
     Raises CallerGoneError, or ProblemError: 408 if the body is late, 429 if it does not fit, 503 if there is
-    not enough memory for it.
+    not enough memory for it or the drain begins.
     """
     of_server: Body | None = scope.get(BODY)
     here = None if of_server is None else of_server()
     if here is not None:  # most bodies arrive in one piece with their head
         permit.grow_to(len(here))
         return here
+    drain = permit.drain
     try:
-        async with asyncio.timeout(within_ms / 1000):
-            return await _read(receive, permit)
+        async with asyncio.timeout(within_ms / 1000) as limit:
+
+            def end_now() -> None:
+                limit.reschedule(0)
+
+            drain.listen(end_now)
+            try:
+                return await _read(receive, permit)
+            finally:
+                drain.unlisten(end_now)
     except TimeoutError as e:
+        if drain.begun:
+            raise ProblemError(DRAINING) from e
         detail = f"did not arrive within {within_ms} ms"
         raise refused(408, detail, CLOSE, place=WHOLE_BODY, retriable=True) from e
     except MemoryError as e:

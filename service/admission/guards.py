@@ -110,7 +110,8 @@ def body_too_large_detail(max_body_bytes: int) -> str:
 _ENCODED_SLASH: Final = Problem(
     400, "path: a topic's name can't contain an encoded slash (%2F)", place="path", written="no"
 )
-_SHUTTING_DOWN: Final = Problem(
+#: The refusal of a request during the drain; `written` is added.
+DRAINING: Final = Problem(
     503,
     "the sidecar is shutting down",
     retriable=True,
@@ -208,7 +209,7 @@ class Guards:
         if self._quit is not None and scope["path"] == QUIT_PATH:
             return self._quit(scope, send, self._refuse)
         if self._access is not None and not self._is_open(scope):
-            admitted = _admitted(self._access, scope, receive, send, self._refuse)
+            admitted = _admitted(self._access, scope, receive, send, self._send_problem)
             if isinstance(admitted, Problem):
                 return self._refuse(scope, send, admitted)
             receive, send = admitted.receive, admitted.send
@@ -221,7 +222,7 @@ class Guards:
                 return self._look_ups(as_get(scope), receive, head_of(send))
             if self._drain.begun:
                 written = "unknown" if self._may_be_written(scope) else "no"
-                problem = replace(_SHUTTING_DOWN, written=written)
+                problem = replace(DRAINING, written=written)
                 return self._refuse(scope, send, self._retry_after.on(problem))
             is_packed = coding is not None and coding.lower() == b"gzip"
             if (length is None or is_packed) and not self._is_stream(scope):
@@ -323,6 +324,9 @@ class Guards:
 
     async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
         self._metrics.route_counters(scope["method"], OTHER, problem.status).add(0.0)
+        await self._send_problem(scope, send, problem)
+
+    async def _send_problem(self, scope: Scope, send: Send, problem: Problem) -> None:
         answer = self._error_formats.of(scope["path"])(problem)
         headers = [*problem.all_headers(), *answer.headers]
         await respond_with(send, answer.status, answer.media_type, answer.body, headers)

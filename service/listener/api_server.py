@@ -6,6 +6,7 @@ either all with TLS or all without. Event loop only.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import resource
@@ -27,6 +28,8 @@ _log: Final = logging.getLogger(__name__)
 #: After the producer has ended, all answers exist and only need writing. Slow readers would use up the pod's
 #: grace period, of which 5 s are for everything after the drain.
 _LAST_ANSWERS_S: Final = 2
+#: How long requests may then take to notice that their connection was cut off. uvicorn cancels the others.
+_LAST_REQUESTS_S: Final = 1
 
 #: Files besides API connections: those of the brokers, of probes, and Python's own.
 _OTHER_FILES: Final = 256
@@ -59,7 +62,7 @@ class ApiServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=int(KEEP_ALIVE_S),
-            timeout_graceful_shutdown=_LAST_ANSWERS_S,
+            timeout_graceful_shutdown=_LAST_ANSWERS_S + _LAST_REQUESTS_S,
         )
         super().__init__(config)
         self._listeners = listeners
@@ -84,7 +87,9 @@ class ApiServer(uvicorn.Server):
         """Stops accepting, sends pending answers, and ends the application."""
         for listener in self._listeners:
             listener.close()
+        cut_off = asyncio.get_running_loop().call_later(_LAST_ANSWERS_S, self._connections.cut_off)
         await super().shutdown()
+        cut_off.cancel()
 
     def _protocol(self) -> ApiProtocol:
         return ApiProtocol(

@@ -186,6 +186,14 @@ class Connections(Collector):
         for connection in self._served:
             connection.end_with_answer()
 
+    def cut_off(self) -> None:
+        """Cuts off the callers that have not read their last answer. The requests end as if they had left."""
+        if self._served:
+            said = "connections%s that were cut off because their last answers were not read: %d"
+            _log.warning(said, self._where, len(self._served))
+        for connection in list(self._served):
+            connection.abort()
+
     # -- large heads -----------------------------------------------------------------------------------------
 
     def holds_heads(self, before_bytes: int, now_bytes: int) -> bool:

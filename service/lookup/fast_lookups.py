@@ -33,6 +33,7 @@ from service.wire.asgi import (
     Receive,
     Scope,
     Send,
+    WatchedStatus,
     header_values,
     respond,
     respond_with,
@@ -107,9 +108,10 @@ class ParkedLookups:
             await self._app(scope, receive, send)
             return
         self._failed.add(scope, asked.route, asked.topic, problem)
-        reported = native(problem)
-        await respond_with(send, reported.status, reported.media_type, reported.body, problem.all_headers())
-        self._count(scope, asked, reported.status, started)
+        reported, watched = native(problem), WatchedStatus(scope, send)
+        headers = problem.all_headers()
+        await respond_with(watched.send, reported.status, reported.media_type, reported.body, headers)
+        self._count(scope, asked, watched.status or reported.status, started)
 
     def _count(self, scope: Scope, asked: _Asked, status: int, started: float) -> None:
         traceparent = self._metrics.traceparent_of(scope)

@@ -18,6 +18,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from service.admission.caller import caller_of
+from service.admission.guards import DRAINING
 from service.lookup.lookups import NO_DEMANDS, Demands, Lookups
 from service.native.schemas import Broker
 from service.sidecar.status_report import StatusReport
@@ -25,7 +26,7 @@ from service.watch.event_stream import MEDIA_TYPE, EventStream
 from service.watch.feed import ChangeFeed
 from service.watch.long_poll import LongPoll
 from service.wire.asgi import HeaderPairs, header
-from service.wire.errors import refused
+from service.wire.errors import ProblemError, refused
 from service.wire.freshness import awaited_number
 from service.wire.media_type import JSON
 from service.wire.responses import of_chunks, problems
@@ -207,7 +208,7 @@ class WatchRoute:
     def router(self) -> APIRouter:
         """Returns the route, with its OpenAPI description."""
         router = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
-        responses: dict[int | str, dict[str, Any]] = {200: _ANSWER, **problems(412, 422, 429)}
+        responses: dict[int | str, dict[str, Any]] = {200: _ANSWER, **problems(412, 422, 429, 503)}
         router.get("/v1/watch", operation_id="watchChanges", response_class=Response, responses=responses)(
             self.watch
         )
@@ -221,7 +222,7 @@ class WatchRoute:
             "/v1/watch/changes",
             operation_id="pollChanges",
             response_model=ChangesAnswer,
-            responses=problems(422, 429),
+            responses=problems(422, 429, 503),
         )(self.changes)
         return router
 
@@ -289,6 +290,9 @@ class WatchRoute:
         loop = asyncio.get_running_loop()
         since_s = loop.time()
         with self._feed.subscribe(caller, wanted.names) as subscription:
+            if subscription.is_over and not is_snapshot:
+                # Without a wait its caller would ask again at once, until the end of the drain.
+                raise ProblemError(DRAINING)
             found = await self._lookups.know(wanted.names or (), demands, request.receive, caller)
             poll = LongPoll(self._feed, subscription, found)
             left_ms = wait_ms - round((loop.time() - since_s) * 1000)

@@ -182,8 +182,10 @@ def _is_unknown(outcome: RecordOutcome) -> bool:
 async def repeated(
     attempt: Attempt, elapsed_ms: int, timeout_ms: int, replays: Counter, receive: Receive
 ) -> Answer:
-    """Returns the answer to a repeated request: the first one's, marked as such, or a 504 at the deadline."""
+    """Returns the answer to a repeated request: the first one's, marked as such, or its own 504."""
     answer = attempt.answer or await _final_answer(attempt, timeout_ms - elapsed_ms, timeout_ms, receive)
+    if attempt.answer is None:
+        return answer
     replays.add()
     return answer._replace(headers=[*answer.headers, REPLAYED])
 

@@ -141,6 +141,7 @@ class ProduceEndpoint:
         try:
             await self.open_stream(topic, scope, receive)(scope, receive, send)
         except ProblemError as e:
+            self._failed.add(scope, ROUTE, topic, e.problem)
             answer = answer_of_problem(e.problem)
             status = answer.status
             await respond(send, status, answer.headers, answer.body)

@@ -78,18 +78,19 @@ def build_sidecar(
     spool: Spool | None,
 ) -> Sidecar:
     """Builds the parts for a producer. Its event sinks must include `slowness` and `notice`."""
-    config = settings.producer_config()
+    config, drain = settings.producer_config(), Drain()
     admission = AdmissionControl(
         producer.clock,
         settings.max_waiting_requests,
         settings.max_waiting_bytes,
         shared_bytes=config.buffer_memory,
+        drain=drain,
     )
     unknown = UnknownTopics(
         settings.internal.unknown_topic_memory_ms, settings.internal.unknown_topics_per_second
     )
     http = HttpMetrics(exemplars=settings.exemplars)
-    drain, slices, failed = Drain(), Slices(), FailedRequests(producer.clock)
+    slices, failed = Slices(), FailedRequests(producer.clock)
     retry_after = RetryAfter(producer.clock, admission, drain, config, settings)
     ages = Ages(
         producer,

@@ -7,7 +7,8 @@
                                   another boot, or malformed, the answer has `reset` and a snapshot
 
 The last two wait at most `max_block_ms`, and then answer without changes. If the changes in between are no
-longer kept, the answer has `reset` and a snapshot. Event loop only.
+longer kept, the answer has `reset` and a snapshot. When the drain begins, they answer without changes; later
+ones get a 503. Event loop only.
 """
 
 from __future__ import annotations

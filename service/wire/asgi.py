@@ -112,9 +112,12 @@ class WatchedStatus:
             scope[ANSWER] = self._answer_at_once
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
+        if message["type"] != "http.response.start":
+            await self._send(message)
+            return
+        self.status = message["status"]
         await self._send(message)
+        self.status = message["status"]  # `access.py` may send a refusal instead
 
     def _answer_at_once(self, status: int, head: bytes, body: bytes) -> bool:
         assert self._answer is not None

@@ -193,6 +193,11 @@ def gravest(statuses: Iterable[int]) -> int:
     return max(present)
 
 
+def _is_retriable(error: KafkaError, status: int) -> bool:
+    """Returns whether a retry may succeed. A closed client means a shutdown: another process may be there."""
+    return error.retriable or (status == 503 and isinstance(error, ProducerClosedError))
+
+
 def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int | None = None) -> Problem:
     """Returns the problem for a failed request, or for the one record that the error names."""
     said = explained(error)
@@ -201,13 +206,14 @@ def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int 
     detail = error.message if place is None else f"{place}: {error.message}"
     if said is not error and said.error is Errors.UNKNOWN_TOPIC_OR_PARTITION:
         detail += " The brokers have no such topic or partition."
+    status = status_of(error)
     return Problem(
-        status=status_of(error),
+        status=status,
         # In the text too: the dialects have no member for it.
         detail=detail if said.cause is None else f"{detail.removesuffix('.')}. The cause: {said.cause}",
         kafka_error=said.error.name,
         code=said.code,
-        retriable=said.retriable,
+        retriable=_is_retriable(said, status),
         phase=None if phase is None else phase.value,
         waited_ms=waited_ms,
         cause=None if said.cause is None else cause_item(said.cause),
@@ -226,7 +232,7 @@ def problem_of_failure(failure: RecordFailure) -> Problem:
         status=status,
         kafka_error=said.error.name,
         code=said.code,
-        retriable=said.retriable,
+        retriable=_is_retriable(said, status),
         written=failure.written.value,
     )
 

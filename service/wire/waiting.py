@@ -67,14 +67,9 @@ async def wait_for_result(
 
 
 def refusal_of(error: KafkaError | IllegalStateError) -> Problem:
-    """Returns why the client gave no ticket: a record is too large, or the client is closed.
-
-    A closed client means a shutdown, which is retriable here as in the guards: another process may be there.
-    """
-    if isinstance(error, KafkaError):
-        return replace(problem_of(error), written="no")
-    closed = problem_of(ProducerClosedError("the sidecar is shutting down"))
-    return replace(closed, retriable=True, written="no")
+    """Returns why the client gave no ticket: a record is too large, or the client is closed."""
+    known = error if isinstance(error, KafkaError) else ProducerClosedError("the sidecar is shutting down")
+    return replace(problem_of(known), written="no")
 
 
 class _Unwatched:

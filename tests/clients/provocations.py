@@ -356,11 +356,13 @@ _CHANGED: Final = frozenset({304, 400, 401, 403, 406, 408, 413, 415, 421, 422})
 #: Operations whose 503 is that of a sidecar that shuts down; others' is that of missing brokers.
 _ENDING: Final = (
     "lookUpLeaders",
+    "pollChanges",
     "produceStream",
     "putDaprLabel",
     "publishDapr",
     "requeueRecords",
     "spoolRecords",
+    "watchChanges",
 )
 #: The body in place of the example.
 _BODIES: Final[Mapping[tuple[str, int], Any]] = {
@@ -417,7 +419,9 @@ def _call(document: Mapping[str, Any], operation: Mapping[str, Any], status: int
     if status == 503 and name.startswith(_ENDING):
         sidecar = "ending"
     if name == "watchChanges":
-        change = "cut" if status == 200 else "as-json" if status == 412 else change
+        change = "cut" if status == 200 else "as-json" if status in (412, 503) else change
+    if name == "watchChanges" and status == 503:
+        arguments["last_event_id"] = "00000000-1"
     if name == "requeueRecords" and status == 504:
         arguments["max_block_ms"] = 0
     if name == "spoolRecords" and status == 504:

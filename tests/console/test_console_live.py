@@ -121,6 +121,40 @@ def test_a_link_opens_a_topic_or_what_a_broker_leads(
     assert console.faults() == []
 
 
+def test_an_open_topic_that_is_deleted_is_reported_as_missing(
+    browser: Chrome, cluster: FakeCluster, sidecar: Sidecar
+) -> None:
+    cluster.create_topic("brief")
+    console = ConsolePage.opened(browser, f"{sidecar.api_url}/#topic=brief")
+    console.until(lambda: list(console.partitions) == ["0"])
+    cluster.delete_topic("brief")
+    console.until(lambda: "does not exist" in console.text("detail-said"))
+    assert console.partitions == {}
+
+
+def test_an_open_topic_is_followed_again_by_a_sidecar_that_was_restarted(
+    browser: Chrome, sidecar: Sidecar
+) -> None:
+    console = ConsolePage.opened(browser, f"{sidecar.api_url}/#topic=audit")
+    console.until(lambda: list(console.partitions) == ["0"])
+    sidecar.process.kill()
+    sidecar.process.wait(timeout=patient(30))
+    console.until(lambda: GONE in console.banner)
+    sidecar.start()
+    console.until(lambda: "was started anew" in console.text("changes"))
+    console.until(lambda: list(console.partitions) == ["0"])
+
+
+def test_a_failed_request_names_its_topic_whatever_the_route_and_the_name(
+    console: ConsolePage, sidecar: Sidecar
+) -> None:
+    assert sidecar.api.post("/v1.0/publish/pubsub/absent", json=1).status_code >= 400
+    assert sidecar.api.get("/v1/topics/$&<b>/partitions/0").status_code == 400
+    console.until(lambda: "POST /v1.0/publish/{pubsub}/absent" in console.text("failed"))
+    console.until(lambda: "GET /v1/topics/$&<b>/partitions/{partition}" in console.text("failed"))
+    assert console.faults() == []
+
+
 def test_a_failed_request_is_listed_with_its_caller_phase_and_trace(
     console: ConsolePage, sidecar: Sidecar
 ) -> None:

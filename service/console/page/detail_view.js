@@ -20,6 +20,8 @@ export class DetailView {
   #pager;
   #name = null;
   #trouble = "";
+  /** Whether the model has had the topic since it was looked up. */
+  #isKnown = false;
   #opener = null;
 
   /** `onUse(name)` is called when the reader wants the topic in the forms. */
@@ -42,10 +44,14 @@ export class DetailView {
     await asked;
   }
 
-  /** Looks up the open topic, if the model does not have it: at first, and once there is a token. */
+  /**
+   * Looks up the open topic, if the model does not have it: at first, once there is a token, and when it is
+   * gone, because it was deleted or another sidecar process follows other topics.
+   */
   async askAgain() {
     const name = this.#name;
     this.#trouble = "";
+    this.#isKnown = false;
     this.render();
     if (name === null || this.#model.topics.has(name)) return;
     try {
@@ -61,6 +67,11 @@ export class DetailView {
     show(this.#panel, this.#name !== null);
     if (this.#name === null) return;
     const topic = this.#model.topics.get(this.#name);
+    if (topic === undefined && this.#isKnown) {
+      this.askAgain();
+      return;
+    }
+    this.#isKnown = topic !== undefined;
     const partitions = topic?.partitions ?? [];
     setText(this.#title, `Partitions of ${this.#name}`);
     setText(byId("detail-caption"), `Partitions of ${this.#name}: leaders, epochs and replicas`);

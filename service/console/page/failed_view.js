@@ -20,10 +20,10 @@ function keyOf({ caller, method, route, topic, type }) {
 }
 
 function makeFailed({ caller, method, route, topic, type, status, written }) {
-  const call = topic === null ? `${method} ${route}` : `${method} ${route.replace("{topic}", topic)}`;
+  const path = topic === null ? route : route.replace(/\{topic(:path)?\}/, () => topic);
   const reason = make("a", "", type.replace("/problems/", ""));
   reason.href = type;
-  const item = make("li", "change", make("time"), make("strong", "", call), " ", make("span"), " ", reason);
+  const item = make("li", "change", make("time"), make("strong", "", `${method} ${path}`), " ", make("span"), " ", reason);
   item.append(make("p", "under"));
   item.dataset.status = `${status}`;
   setAttribute(item, "data-tone", status >= 500 || written === "unknown" ? "bad" : "warn");

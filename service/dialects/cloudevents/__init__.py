@@ -23,5 +23,6 @@ def dialect(sidecar: Sidecar) -> Dialect:
         limits=sidecar.limits,
         body_threads=sidecar.body_threads,
         metrics=sidecar.http,
+        failed=sidecar.failed,
     )
     return Dialect(events_router(events).routes, ("/cloudevents",), native, ProblemAnswer)

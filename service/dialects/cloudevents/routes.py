@@ -26,6 +26,7 @@ from client_core import Clock, ProducerRecord
 from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
+from service.admission.failed_requests import FailedRequests
 from service.dialects.cloudevents.binary import record_of_binary
 from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
 from service.observe.http_metrics import HttpMetrics
@@ -189,6 +190,7 @@ class Events:
         limits: BodyLimits,
         body_threads: BodyThreads,
         metrics: HttpMetrics,
+        failed: FailedRequests,
     ) -> None:
         self._clock = clock
         self._producing = producing
@@ -196,12 +198,15 @@ class Events:
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
+        self._failed = failed
 
     async def post(self, topic: str, request: Request, modes: Modes) -> Response:
         """Serves one request. Raises ProblemError if nothing of it was accepted."""
         with self._metrics.produce(request.scope) as timed:
             answer = await self._answer(topic, request, modes)
             timed.outcome = answer.outcome
+            if answer.problem is not None:
+                self._failed.add(request.scope, request.scope["route"].path, topic, answer.problem)
             return as_is(answer.status, answer.headers, answer.body)
 
     async def _answer(self, topic: str, request: Request, modes: Modes) -> Answer:

@@ -33,6 +33,7 @@ def dialect(sidecar: Sidecar) -> Dialect:
         limits=sidecar.limits,
         body_threads=sidecar.body_threads,
         metrics=sidecar.http,
+        failed=sidecar.failed,
         settings=sidecar.settings,
     )
     add_publish(router, publishing)

@@ -20,6 +20,7 @@ from client_core import Clock, ProducerRecord
 from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
+from service.admission.failed_requests import FailedRequests
 from service.base.settings import Settings
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
@@ -36,6 +37,7 @@ from service.dialects.dapr.publish_metadata import metadata_of_query, understand
 from service.observe.http_metrics import HttpMetrics
 from service.observe.request_trace import REQUEST_TRACE
 from service.produce.body_threads import BodyThreads, let_go
+from service.produce.produce_answers import in_common
 from service.produce.producing import Producing, RecordOutcome, outcome_of
 from service.wire.asgi import Scope, header
 from service.wire.errors import Problem, ProblemError, refused
@@ -63,6 +65,7 @@ class Publishing:
         limits: BodyLimits,
         body_threads: BodyThreads,
         metrics: HttpMetrics,
+        failed: FailedRequests,
         settings: Settings,
     ) -> None:
         self._clock = clock
@@ -71,6 +74,7 @@ class Publishing:
         self._limits = limits
         self._body_threads = body_threads
         self._metrics = metrics
+        self._failed = failed
         self._app_id = app_id(settings)
         self._pubsubs = frozenset(settings.dapr_pubsub_names)
 
@@ -99,7 +103,10 @@ class Publishing:
             def entries_of(body: bytes) -> Iterable[Entry]:
                 return parse_entries(body, pubsub, topic, self._limits)
 
-            timed.outcome, answer = await self._deliver(request, target, entries_of, _answer_of_bulk)
+            timed.outcome, answer, problem = await self._deliver(request, target, entries_of, _answer_of_bulk)
+            if problem is not None:
+                route = request.scope["route"].path
+                self._failed.add(request.scope, route, topic, self._problem(problem, target))
             return answer
 
     def _check_text(self, body: bytes, target: Target) -> None:
@@ -187,17 +194,20 @@ class Publishing:
         return errors.publish_problem(problem, target.pubsub, target.topic, self._app_id)
 
 
-def _answer_of_bulk(entries: Sequence[Entry], outcomes: Sequence[RecordOutcome]) -> tuple[str, Response]:
-    """Returns the outcome for metrics, and the answer. Releases the entries."""
+def _answer_of_bulk(
+    entries: Sequence[Entry], outcomes: Sequence[RecordOutcome]
+) -> tuple[str, Response, Problem | None]:
+    """Returns the outcome for metrics, the answer, and the failed entries' problem. Releases the entries."""
     failed = [
         (entry, problem)
         for entry, problem in zip(entries, outcomes, strict=True)
         if isinstance(problem, Problem)
     ]
     answer = _of_failed(failed) if failed else Response(status_code=_NO_CONTENT)
+    problem = in_common([one for _, one in failed], ()) if failed else None
     let_go(failed)
     let_go(entries)
-    return outcome_of(outcomes), answer
+    return outcome_of(outcomes), answer, problem
 
 
 def _of_failed(failed: Sequence[tuple[Entry, Problem]]) -> Response:

@@ -472,6 +472,16 @@ def test_no_more_input_is_read_from_a_caller_whose_token_is_gone(
     run(stream.run(app))
 
 
+def requests_with(web: HttpApp, code: str) -> list[float]:
+    """The counts of answered requests with this status, by method and route."""
+    return [
+        sample.value
+        for family in web.app.sidecar.http.collect()
+        for sample in family.samples
+        if sample.name == "pilotfish_http_requests_total" and sample.labels["code"] == code and sample.value
+    ]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -497,10 +507,26 @@ async def test_a_look_up_that_waited_while_its_token_changed_is_not_answered(
         web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
         answer = await asking
     assert answer.status_code == 503
+    counted = {code: counts for code in ("200", "503") if (counts := requests_with(web, code))}
+    assert counted == {"503": [1]}
     assert "etag" not in answer.headers
     if method != "HEAD":
         assert (answer.json()["retriable"], answer.json()["written"]) == (True, "no")
         assert "token was removed or its rights changed" in answer.json()["detail"]
+
+
+async def test_a_refused_look_up_is_counted_once_though_its_topic_is_missing(
+    web: HttpApp, tokens: TokensFile, looks: FileLooks
+) -> None:
+    async with web.client() as client:
+        path = "/v1/topics/later?max_block_ms=60000"
+        asking = asyncio.ensure_future(client.get(path, headers=tokens.of("audit")))
+        await until(lambda: web.producer.waiting)
+        tokens.write()
+        looks.look()
+        web.producer.say_unknown(web.producer.waiting[0])
+        assert (await asking).status_code == 503
+    assert (requests_with(web, "503"), requests_with(web, "404")) == ([1], [])
 
 
 async def test_the_outcome_of_records_is_reported_though_the_token_is_gone(

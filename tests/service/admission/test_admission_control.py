@@ -10,7 +10,9 @@ import pytest
 from client_core import BufferExhaustedError, Phase, RecordFailure, Written
 from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
+from service.admission.drain import Drain
 from service.wire.errors import Problem, ProblemError
+from service.wire.reasons import SHUTTING_DOWN
 from service.wire.waiting import CallerGoneError
 from tests.support.coroutine_tests import run
 from tests.support.http_app import NativeApp
@@ -183,6 +185,20 @@ def test_a_body_that_does_not_come_in_time_is_408_and_ends_the_connection() -> N
     problem = refused.value.problem
     assert (problem.status, problem.retriable) == (408, True)
     assert problem.headers == ((b"connection", b"close"),)
+
+
+def test_a_body_that_is_incomplete_when_the_drain_begins_is_refused() -> None:
+    drain = Drain()
+
+    async def receive() -> dict[str, Any]:
+        drain.begin()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    with pytest.raises(ProblemError) as refused:
+        run(read_body({}, receive, AdmissionControl(MockClock(), 10, 1_000, drain=drain).acquire(0), 60_000))
+    assert (refused.value.problem.status, refused.value.problem.said_reason) == (503, SHUTTING_DOWN)
+    assert refused.value.problem.headers == ((b"connection", b"close"),)
 
 
 def test_a_body_that_is_there_needs_no_time() -> None:

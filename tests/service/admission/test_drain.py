@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import socket
 import subprocess
@@ -120,6 +121,34 @@ async def test_a_connection_that_idles_may_ask_once_more_and_is_closed_at_the_en
     assert said.startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize(
+    ("path", "media_type", "said"),
+    [
+        (PATH, "application/json", b'"type":"/problems/shutting-down"'),
+        ("/v1/records", "application/json", b'"type":"/problems/shutting-down"'),
+        ("/v1/leaders", "application/json", b'"type":"/problems/shutting-down"'),
+        ("/topics/orders", "application/vnd.kafka.json.v2+json", b'"error_code":50302'),
+        ("/cloudevents/orders", "application/cloudevents+json", b'"type":"/problems/shutting-down"'),
+        ("/v1.0/publish/pubsub/orders", "application/json", b'"errorCode":"ERR_HEALTH_NOT_READY"'),
+    ],
+)
+async def test_a_caller_whose_body_is_not_complete_is_refused_as_any_other(
+    path: str, media_type: str, said: bytes
+) -> None:
+    running = RunningServer(dialects="rest-v2,cloudevents,dapr")
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\n"
+    async with running.clients():
+        asking = asyncio.create_task(running.raw(f"{head}Content-Length: 99\r\n\r\n{{".encode()))
+        await until(lambda: running.app.sidecar.admission.requests == 1)
+        terminate()
+        answer = await asking
+    assert answer.startswith(b"HTTP/1.1 503 "), answer
+    assert said in answer
+    assert b"connection: close" in answer
+    assert b"retry-after: " in answer
+    assert running.app.sidecar.admission.requests == running.app.sidecar.admission.bytes == 0
+
+
 async def test_idle_callers_do_not_delay_the_end() -> None:
     running = RunningServer()
     async with running.clients():
@@ -135,6 +164,24 @@ async def test_idle_callers_do_not_delay_the_end() -> None:
         for writer in writers:
             writer.close()
     assert took_s < BEHIND_S
+
+
+async def test_a_caller_that_does_not_read_its_last_answers_is_cut_off_without_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = RunningServer()
+    async with running.clients():
+        # Its reader stops at once, and the answers are more than any socket buffers.
+        _, writer = await asyncio.open_connection("127.0.0.1", running.api_port, limit=1)
+        writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+        await until(lambda: running.app.sidecar.http.in_progress == 1)
+        terminate()
+        await running.ended
+        writer.close()
+    assert running.ended.result() == 0
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert "connections that were cut off because their last answers were not read: 1" in caplog.text
+    assert running.app.sidecar.http.in_progress == 0
 
 
 # -- answers that go on --------------------------------------------------------------------------------------
@@ -165,9 +212,13 @@ async def test_a_poll_for_changes_is_answered_without_any() -> None:
         await until(lambda: draining.running.app.sidecar.feed.watchers == 1)
         waiting = await draining.begin(api)
         answer = await polling
+        again = await api.get("/v1/watch/changes", params=query)
         draining.finish()
         await waiting
     assert (answer.status_code, answer.json()["changes"]) == (200, [])
+    # Else a caller in a loop would ask hundreds of times a second until the end of the drain.
+    assert (again.status_code, again.json()["type"]) == (503, "/problems/shutting-down")
+    assert "retry-after" in again.headers
 
 
 # -- a process on brokers ------------------------------------------------------------------------------------
@@ -209,6 +260,7 @@ def test_a_look_up_that_waits_for_its_topic_is_answered_and_does_not_hold_up_the
         answer = parked.answer()
     assert (answer.status_code, answer.headers["connection"]) == (503, "close")
     assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.json()["type"], answer.json()["retriable"]) == ("/problems/shutting-down", True)
 
 
 def test_a_stream_answers_each_record_and_says_that_there_are_no_more(

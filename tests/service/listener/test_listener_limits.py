@@ -414,8 +414,8 @@ def test_no_header_of_a_proxy_is_believed_and_the_last_answers_have_two_seconds(
     config = server(NativeApp()).config
     assert (config.proxy_headers, config.server_header, config.lifespan) == (False, False, "on")
     assert config.ws_protocol_class is None
-    # Of the 5 s that a pod has after its drain.
-    assert config.timeout_graceful_shutdown == 2
+    # Of the 5 s that a pod has after its drain. The third is for requests whose connections are cut off then.
+    assert config.timeout_graceful_shutdown == 3
     logs = [isinstance(server(NativeApp(access_log=on)).config.app, AccessLogged) for on in (True, False)]
     assert logs == [True, False]
 

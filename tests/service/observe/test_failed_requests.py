@@ -73,6 +73,45 @@ def test_every_kind_of_call_is_listed_and_what_succeeds_is_not(web: HttpApp) -> 
     assert failed(web)[1]["place"] == "body"
 
 
+_JSON = "application/json"
+_EVENT = b'{"specversion":"1.0","id":"1","source":"/a","type":"t","data":"secret"}'
+_BULK = b'[{"entryId":"1","event":"secret","contentType":"text/plain"}]'
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type", "body", "status"),
+    [
+        ("/topics/orders", "application/vnd.kafka.json.v2+json", ONE, 504),
+        ("/cloudevents/orders", "application/cloudevents+json", _EVENT, 504),
+        ("/cloudevents/orders/batch", "application/cloudevents-batch+json", b"[%s]" % _EVENT, 504),
+        ("/v1.0/publish/pubsub/orders", _JSON, b'"secret"', 500),
+        ("/v1.0/publish/bulk/pubsub/orders", _JSON, _BULK, 500),
+    ],
+)
+def test_a_produce_that_failed_in_any_dialect_is_listed(
+    path: str, media_type: str, body: bytes, status: int
+) -> None:
+    web = HttpApp(dialects="rest-v2,cloudevents,dapr")
+    web.producer.set_topics({"orders": 3})
+    web.producer.outcome_of = late
+    assert web.post(path, content=body, headers={"content-type": media_type}).status_code >= 500
+    (one,) = failed(web)
+    assert (one["topic"], one["status"], one["phase"]) == ("orders", status, "delivery")
+    assert (one["written"], one["cause"]["kafka_error"]) == ("unknown", "NOT_ENOUGH_REPLICAS")
+    assert one["route"].startswith("/" + path.split("/")[1])
+    assert "secret" not in web.get("/v1/status").text
+
+
+def test_a_stream_that_was_refused_is_listed(web: HttpApp) -> None:
+    lines = {"content-type": "application/x-ndjson"}
+    web.post("/v1/topics/orders/records?delivery=spool", content=b"{}", headers=lines)
+    web.post("/v1/topics/orders/records/stream?delivery=spool", content=b"{}", headers=lines)
+    assert [(one["route"], one["status"], one["place"]) for one in failed(web)] == [
+        ("/v1/topics/{topic}/records/stream", 422, "query.delivery"),
+        ("/v1/topics/{topic}/records", 422, "query.delivery"),
+    ]
+
+
 def test_equal_failures_are_counted_and_the_list_is_bounded(web: HttpApp) -> None:
     for _ in range(3):
         web.get("/v1/topics/orders/partitions/9")

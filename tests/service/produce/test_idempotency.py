@@ -307,7 +307,8 @@ def test_a_repeated_request_waits_no_longer_than_its_own_time(web: NativeApp) ->
     assert said == [504, "unknown", "delivery", 10, True]
     assert "retry with the same key" in outcomes["detail"]
     assert first.status_code == 200
-    assert is_replay(again)
+    assert [is_replay(answer) for answer in (late, first, again)] == [False, False, True]
+    assert web.app.sidecar.http.replays.value == 1
 
 
 def test_the_time_of_a_repeated_request_begins_with_its_head(web: NativeApp) -> None:

@@ -82,6 +82,17 @@ def test_a_time_out_is_answered_with_what_the_brokers_said() -> None:
     assert problem.detail == f"{error.message} The brokers have no such topic or partition."
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"), [(Written.NO, (503, True)), (Written.UNKNOWN, (504, False))]
+)
+def test_a_request_that_a_shutdown_ends_may_be_repeated_if_nothing_of_it_was_sent(
+    written: Written, expected: tuple[int, bool]
+) -> None:
+    failure = RecordFailure(ProducerClosedError("closed"), Phase.METADATA, written, 900)
+    problem = problem_of_failure(failure)
+    assert (problem.status, problem.retriable) == expected
+
+
 def test_a_time_out_after_sending_is_not_explained_away() -> None:
     error = TimeoutError("late")
     error.__cause__ = UnknownTopicOrPartitionError()
