@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
+from client_core import BufferExhaustedError, Phase, RecordFailure, Written
 from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
 
@@ -93,6 +94,21 @@ async def test_a_full_admission_control_answers_429_and_serves_what_it_admitted(
     assert way.code(refused) == (429, way.room_is_full)
     assert int(refused.headers["retry-after"]) >= 1
     assert first.status_code == way.taken
+
+
+#: The others answer record by record.
+_AS_A_WHOLE: Final = [way for way in WAYS if not way.path.startswith(_V3) and "/bulk/" not in way.path]
+
+
+@pytest.mark.parametrize("way", _AS_A_WHOLE, ids=_name)
+async def test_records_that_nothing_was_sent_of_may_be_sent_again_at_a_named_time(way: Way) -> None:
+    web = app()
+    full = RecordFailure(BufferExhaustedError("buffer.memory is full"), Phase.BUFFER, Written.NO, 30)
+    web.producer.outcome_of = lambda *_: full
+    async with web.client() as client:
+        refused = await way.post(client)
+    assert refused.status_code == (500 if way.dialect == "dapr" else 503)
+    assert int(refused.headers["retry-after"]) == 30
 
 
 @_each_way
