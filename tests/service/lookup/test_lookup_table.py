@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from client_core.producer.accumulator.partitioner import partition_for_key
 from service.lookup.lookup_table import IDLE_S, LONG_PARTITIONS, Entry, LookupTable
 from service.wire.long_answers import Slices
 from tests.support.fake_producer import FakeProducer
+from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic
 
 TOPIC = b"/v1/topics/orders"
@@ -98,6 +101,33 @@ def test_a_refresh_of_other_topics_leaves_the_age_of_this_one() -> None:
     producer.set_topics({"other": 1}, partial=True)
     ages = [header(found(table, b"/v1/topics/" + name), b"age") for name in (b"orders", b"other")]
     assert ages == [b"60", b"0"]
+
+
+V1, V2, V3 = "/v1/topics/orders", "/topics/orders", "/v3/clusters/cluster/topics/orders"
+#: All that an answer about one topic can be asked of.
+ABOUT_ORDERS = (
+    *(V1, f"{V1}/partitions/0", f"{V1}/leader?partition=0", f"{V1}/leader?key=a"),
+    *(V2, f"{V2}/partitions", f"{V2}/partitions/0"),
+    *(V3, f"{V3}/partitions", f"{V3}/partitions?page_size=2", f"{V3}/partitions/0"),
+    *(f"{V3}/partitions/0/replicas", f"{V3}/partitions/0/replicas?page_size=1"),
+    f"{V3}/partitions/0/replicas/1",
+)
+
+
+@pytest.mark.parametrize("partitions", [3, LONG_PARTITIONS + 1])
+def test_each_answer_about_a_topic_is_as_old_as_what_is_known_of_it(partitions: int) -> None:
+    app = HttpApp(dialects="rest-v2,rest-v3")
+    app.producer.set_topics({"orders": partitions})
+    app.producer.clock.advance(60_000)
+    app.producer.set_topics({"other": 1}, partial=True)
+    answers = {path: app.get(path) for path in ABOUT_ORDERS}
+    for lookups in ([{"partition": 0}], [{"partition": 0}, {"key": "a"}]):
+        asked = [{"topic": "orders", **lookup} for lookup in lookups]
+        answers[f"{lookups}"] = app.post("/v1/leaders", json={"lookups": asked})
+    assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(answers, 200)
+    assert {path: answer.headers["age"] for path, answer in answers.items()} == dict.fromkeys(answers, "60")
+    others = ("/v1/cluster", "/brokers", "/v3/clusters", "/v3/clusters/cluster/brokers?page_size=1")
+    assert [app.get(path).headers["age"] for path in others] == ["0"] * 4
 
 
 def test_a_refresh_makes_the_age_small_again_and_leaves_the_etag() -> None:
