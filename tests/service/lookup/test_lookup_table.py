@@ -103,15 +103,16 @@ def test_a_refresh_of_other_topics_leaves_the_age_of_this_one() -> None:
     assert ages == [b"60", b"0"]
 
 
-V1, V2, V3 = "/v1/topics/orders", "/topics/orders", "/v3/clusters/cluster/topics/orders"
-#: All that an answer about one topic can be asked of.
-ABOUT_ORDERS = (
-    *(V1, f"{V1}/partitions/0", f"{V1}/leader?partition=0", f"{V1}/leader?key=a"),
-    *(V2, f"{V2}/partitions", f"{V2}/partitions/0"),
-    *(V3, f"{V3}/partitions", f"{V3}/partitions?page_size=2", f"{V3}/partitions/0"),
-    *(f"{V3}/partitions/0/replicas", f"{V3}/partitions/0/replicas?page_size=1"),
-    f"{V3}/partitions/0/replicas/1",
-)
+def about(topic: str) -> list[str]:
+    """All that an answer about one topic can be asked of."""
+    v1, v2, v3 = f"/v1/topics/{topic}", f"/topics/{topic}", f"/v3/clusters/cluster/topics/{topic}"
+    return [
+        *(v1, f"{v1}/partitions/0", f"{v1}/leader?partition=0", f"{v1}/leader?key=a"),
+        *(v2, f"{v2}/partitions", f"{v2}/partitions/0"),
+        *(v3, f"{v3}/partitions", f"{v3}/partitions?page_size=2", f"{v3}/partitions/0"),
+        *(f"{v3}/partitions/0/replicas", f"{v3}/partitions/0/replicas?page_size=1"),
+        f"{v3}/partitions/0/replicas/1",
+    ]
 
 
 @pytest.mark.parametrize("partitions", [3, LONG_PARTITIONS + 1])
@@ -119,13 +120,15 @@ def test_each_answer_about_a_topic_is_as_old_as_what_is_known_of_it(partitions: 
     app = HttpApp(dialects="rest-v2,rest-v3")
     app.producer.set_topics({"orders": partitions})
     app.producer.clock.advance(60_000)
-    app.producer.set_topics({"other": 1}, partial=True)
-    answers = {path: app.get(path) for path in ABOUT_ORDERS}
-    for lookups in ([{"partition": 0}], [{"partition": 0}, {"key": "a"}]):
-        asked = [{"topic": "orders", **lookup} for lookup in lookups]
-        answers[f"{lookups}"] = app.post("/v1/leaders", json={"lookups": asked})
-    assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(answers, 200)
-    assert {path: answer.headers["age"] for path, answer in answers.items()} == dict.fromkeys(answers, "60")
+    app.producer.set_topics({"other": partitions}, partial=True)
+    for name, age_s in (("orders", "60"), ("other", "0")):
+        answers = {path: app.get(path) for path in about(name)}
+        for lookups in ([{"partition": 0}], [{"partition": 0}, {"key": "a"}]):
+            asked = [{"topic": name, **lookup} for lookup in lookups]
+            answers[f"{lookups}"] = app.post("/v1/leaders", json={"lookups": asked})
+        assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(answers, 200)
+        ages = {path: answer.headers["age"] for path, answer in answers.items()}
+        assert ages == dict.fromkeys(answers, age_s)
     others = ("/v1/cluster", "/brokers", "/v3/clusters", "/v3/clusters/cluster/brokers?page_size=1")
     assert [app.get(path).headers["age"] for path in others] == ["0"] * 4
 
