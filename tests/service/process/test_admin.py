@@ -101,6 +101,9 @@ def test_it_is_not_ready_when_every_broker_has_gone(web: NativeApp) -> None:
         ((node("disconnected", None),), True),
         ((node("disconnected", 500),), False),
         ((node("disconnected", 1_500),), True),
+        ((node("disconnected", 1_500), node("disconnected", 500)), False),
+        ((node("disconnected", 500), node("disconnected", 1_500)), False),
+        ((node("disconnected", 1_500), node("disconnected", 1_600)), True),
     ):
         with_status(web.producer, nodes=nodes)
         assert (ask(web, "/readyz").status_code == 200) is ready, nodes
