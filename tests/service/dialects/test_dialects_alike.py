@@ -111,6 +111,23 @@ async def test_records_that_nothing_was_sent_of_may_be_sent_again_at_a_named_tim
     assert int(refused.headers["retry-after"]) == 30
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if way.path != _V3], ids=_name)  # there it is a stream
+async def test_the_wait_of_records_counts_from_the_requests_head(way: Way) -> None:
+    web = app()
+    clock = web.producer.clock
+    began_ms = clock.now_ms()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield way.body[:1]
+        clock.advance(400)
+        yield way.body[1:]
+
+    async with web.client() as client:
+        assert (await way.post(client, body=slowly())).status_code == way.taken
+    ((_, asked),) = web.producer.calls
+    assert (asked["since_ms"], asked["deadline_ms"]) == (began_ms, began_ms + 120_000)
+
+
 @_each_way
 async def test_a_caller_who_leaves_frees_its_place_and_its_bytes_count_until_they_are_delivered(
     way: Way,
