@@ -128,6 +128,22 @@ async def test_the_wait_of_records_counts_from_the_requests_head(way: Way) -> No
     assert (asked["since_ms"], asked["deadline_ms"]) == (began_ms, began_ms + 120_000)
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if way.dialect], ids=_name)
+async def test_the_wait_for_a_missing_topic_counts_from_the_end_of_the_body(way: Way) -> None:
+    web = app(unknown_topic_wait_ms=SHORT_MS)
+    clock = web.producer.clock
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield way.body[:1]
+        clock.advance(400)
+        yield way.body[1:]
+
+    async with web.client() as client:
+        await way.post(client, "absent", slowly())
+    ((_, asked),) = [call for call in web.producer.calls if call[0] == "records"]
+    assert asked["block_deadline_ms"] == clock.now_ms() + SHORT_MS
+
+
 @_each_way
 async def test_a_caller_who_leaves_frees_its_place_and_its_bytes_count_until_they_are_delivered(
     way: Way,
