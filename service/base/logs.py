@@ -178,8 +178,9 @@ class StderrHandler(logging.Handler):
     process. Here such lines are lost, and a later line has their number. Lines stay whole.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, now_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
+        self._now_s = now_s
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
@@ -238,13 +239,13 @@ class StderrHandler(logging.Handler):
         """Returns whether PIPE_BUF bytes can be written at once. Waits for it, but little in all."""
         if self._poll.poll(0):
             return True
-        began_s = time.monotonic()
+        began_s = self._now_s()
         if began_s >= self._patient_again_s:
             self._patience_ms, self._patient_again_s = _MOST_WAITED_MS, began_s + _PER_S
         if self._patience_ms <= 0:
             return False
         ready = bool(self._poll.poll(self._patience_ms))
-        self._patience_ms -= math.ceil((time.monotonic() - began_s) * 1_000)
+        self._patience_ms -= math.ceil((self._now_s() - began_s) * 1_000)
         return ready
 
 

@@ -136,7 +136,7 @@ class Asset:
         media_type = _MEDIA_TYPES[self._path.suffix]
         length = (b"content-length", b"%d" % len(body))
         head = [(b"content-type", media_type), length, *vary_of(len(body))]
-        return as_is(200, head + headers, b"" if request.method == "HEAD" else body)
+        return as_is(200, head + headers, body)
 
 
 def served(asset: Asset) -> Callable[[Request], Awaitable[Response]]:

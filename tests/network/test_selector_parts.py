@@ -11,16 +11,24 @@ import pytest
 
 from client_core import forks
 from client_core.clock import SystemClock
-from client_core.network.channel_builder import PlaintextChannelBuilder
+from client_core.network.authenticator import PlaintextAuthenticator
+from client_core.network.channel_builder import (
+    LayeredChannelBuilder,
+    PlaintextChannelBuilder,
+    PlaintextTransports,
+)
 from client_core.network.kafka_channel import TURN_BYTES
 from client_core.network.selector import IdleExpiry, NetworkConfig, Selector
 from client_core.network.wakeup import Wakeup
-from tests.network.tls_selector import PATIENCE_MS, connect, wait_until_ready
+from tests.network.fake_transport import ScriptedAuthenticator
+from tests.network.tls_selector import PATIENCE_MS, connect, selector_over, wait_until_ready
 from tests.support.mock_clock import MockClock
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, echo, frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from client_core.network.authenticator import Authenticator
 
     MadeWith = Callable[[int], Selector]
 
@@ -247,6 +255,50 @@ def test_a_frame_larger_than_the_buffers_is_written_and_answered_in_it(selector:
 
 
 # -- wakeups (SEL-15) ----------------------------------------------------------------------------------------
+
+
+# -- waiting for credentials ---------------------------------------------------------------------------------
+
+
+class Tokenless(ScriptedAuthenticator):
+    """Waits until `token` is there, then sends it."""
+
+    token: bytes | None = None
+
+    @property
+    def awaits_credentials(self) -> bool:
+        return self.token is None
+
+    def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
+        return None if self.token is None else (self.token,)
+
+
+class TokenForOne:
+    """The node at one host needs none, the others wait."""
+
+    def __init__(self) -> None:
+        self.waiting = Tokenless([b"token"])
+
+    def authenticator(self, host: str) -> Authenticator:
+        return PlaintextAuthenticator() if host == "open" else self.waiting
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+def test_a_connection_that_is_closed_while_it_waits_for_a_token_gets_no_more_turns(peer: TcpPeer) -> None:
+    tokens = TokenForOne()
+    with selector_over(LayeredChannelBuilder(PlaintextTransports(), tokens)) as selector:
+        connect(selector, 1, peer, "closed")
+        peer.accept()
+        while 1 not in selector.connected:
+            selector.poll(PATIENCE_MS)
+        selector.close_connection(1)
+        connect(selector, 2, peer, "open")
+        wait_until_ready(selector, 2)
+        tokens.waiting.token = b"token"
+        peer.accept().sendall(frame(b"answer"))
+        assert next_receives(selector) == [(2, b"answer")]
 
 
 @pytest.fixture

@@ -259,6 +259,8 @@ def test_the_meaning_of_each_answer() -> None:
             results(207, OK, error("unknown", retriable=False), replayed=True),
             Written([Item(1, "why [NAME]", True, True)], True),
         ),
+        # Of results that are too few or too many nobody knows whose they are.
+        *((results(207, *some), Refused("207: no reason given")) for some in ((OK,), (OK, OK, error("no")))),
         (problem(429, "3"), Again(3000, "429: why")),
         (problem(503, "Fri, 21 Nov 2026 10:00:00 GMT"), Again(0, "503: why")),
         (problem(504, written="unknown"), Again(0, "504: why")),

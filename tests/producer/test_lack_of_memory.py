@@ -89,7 +89,7 @@ def _leaves_a_with(frame: FrameType) -> bool:
 class _Story:
     """A producer, brokers, and the callers of one run."""
 
-    def __init__(self, at: int | None) -> None:
+    def __init__(self, at: int | None, in_flight: int = 5) -> None:
         self.shortage = _Shortage(at)
         self.rig = ProducerRig(
             topics={TOPIC: 2},
@@ -98,6 +98,7 @@ class _Story:
             buffer_memory=900,
             delivery_timeout_ms=800,
             request_timeout_ms=300,
+            max_in_flight_requests_per_connection=in_flight,
             clock=_Clock(now_ms=1_000_000),
         )
         self.brokers = ModelBrokers(self.rig.client, self.rig.clock, partitions=2)
@@ -194,8 +195,8 @@ class _Story:
         ]
 
 
-def _lines() -> dict[tuple[str, int], list[int]]:
-    story = _Story(None)
+def _lines(in_flight: int = 5) -> dict[tuple[str, int], list[int]]:
+    story = _Story(None, in_flight)
     story.tell()
     assert story.delivers()
     assert all(len(waiting.reported) == 1 for waiting in story.asked)
@@ -208,8 +209,8 @@ def _moments(lines: dict[tuple[str, int], list[int]]) -> list[int]:
     return sorted({number for came in lines.values() for number in (came[0], draw.choice(came))})
 
 
-def _told(moment: int) -> _Story:
-    story = _Story(moment)
+def _told(moment: int, in_flight: int = 5) -> _Story:
+    story = _Story(moment, in_flight)
     story.tell()
     assert story.delivers(), f"nothing is delivered after an error at {moment}"
     assert not story.rig.producer._accumulator.has_incomplete, f"a batch is lost after an error at {moment}"
@@ -217,9 +218,9 @@ def _told(moment: int) -> _Story:
     return story
 
 
-def _tried(every: int) -> Sequence[int]:
+def _tried(every: int, in_flight: int = 5) -> Sequence[int]:
     """Moments of the lines that a batch goes through, one in `every`."""
-    of_sending = {line: came for line, came in _lines().items() if line[0] in _SENDING}
+    of_sending = {line: came for line, came in _lines(in_flight).items() if line[0] in _SENDING}
     return _moments(of_sending)[::every]
 
 
@@ -235,3 +236,9 @@ def test_wherever_memory_is_short_between_queue_and_outcome_all_callers_are_answ
 def test_wherever_memory_is_short_later_records_are_delivered(every: int) -> None:
     for moment in _moments(_lines())[::every]:
         _told(moment)
+
+
+@pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.long)])
+def test_wherever_memory_is_short_with_one_request_in_flight_no_partition_stays_muted(every: int) -> None:
+    for moment in _tried(every, in_flight=1):
+        _told(moment, in_flight=1)

@@ -312,6 +312,7 @@ class FakeProducer:
             deadline_ms=deadline_ms,
             create=create,
             missing_deadline_ms=missing_deadline_ms,
+            since_ms=since_ms,
             settled=settled,
             checked=checked,
         )

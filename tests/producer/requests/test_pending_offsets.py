@@ -20,6 +20,7 @@ from client_core.metadata.partition_offsets import (
     OffsetFailure,
 )
 from client_core.protocol.api_keys import ApiKey
+from client_core.protocol.messages.list_offsets_request import ListOffsetsRequest
 from client_core.testing import KAFKA_2_1, FakeCluster
 from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, look_up, submit
 from tests.support.metadata_responses import metadata_response, partition, topic, topic_id_of
@@ -67,6 +68,17 @@ def test_a_partition_has_a_first_and_a_next_offset() -> None:
     answer(rig, 17)
     assert repr(reported(waiting)) == "<OffsetsResult 3-17 error=None waited_ms=40>"
     assert rig.producer.status().waiting_for_metadata == 0
+
+
+def test_a_broker_is_given_the_time_that_is_left_of_the_longest_wait() -> None:
+    rig = ProducerRig(topics={"orders": 2})
+    ask(rig, 0, wait_ms=1_000)
+    ask(rig, 1, wait_ms=4_000)
+    rig.clock.advance(300)
+    rig.turn()
+    version = ApiKey.LIST_OFFSETS.max_version
+    asked = [ListOffsetsRequest.decode(one.encode(version), version) for one in builders(rig)]
+    assert [one.timeout_ms for one in asked] == [3_700, 3_700]
 
 
 def test_all_that_wait_share_two_requests_and_a_later_call_gets_the_next() -> None:

@@ -163,6 +163,24 @@ def test_a_lost_connection_is_retried_and_then_succeeds() -> None:
     assert future.result(0).offset == 4
 
 
+@pytest.mark.behaviour("SND-05")
+def test_the_time_of_a_produce_counts_from_its_first_record_with_all_retries() -> None:
+    for last, retries in ((Errors.NONE, 2), (Errors.TOPIC_AUTHORIZATION_FAILED, 2)):
+        rig = SenderRig()
+        rig.append()
+        rig.turn_after(30)
+        for _ in range(retries):
+            rig.clock.advance(200)
+            rig.answer(produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER))
+            rig.update_leaders()
+            rig.turn_after(RETRY_BACKOFF_MS)
+        rig.clock.advance(7)
+        rig.answer(produced(ORDERS_0, error=last, offset=0))
+        (finished,) = rig.events.of(ProduceFinished)
+        waited_ms = 30 + retries * (200 + RETRY_BACKOFF_MS) + 7
+        assert (finished.produce_ms, finished.retries, finished.error) == (waited_ms, retries, last)
+
+
 @pytest.mark.behaviour("SND-04", "SND-05")
 @pytest.mark.java("SenderTest.Retries")
 def test_when_its_retries_are_used_up_a_batch_fails() -> None:

@@ -196,6 +196,35 @@ def test_lines_that_nobody_reads_are_lost_and_counted_and_the_others_stay_whole(
     log("to a descriptor that is closed")
 
 
+def test_a_reader_who_lags_is_waited_for_again_in_the_next_minute() -> None:
+    reader, writer = os.pipe()
+    now_s, reads = 0.0, False
+
+    def time_passes() -> float:
+        """Each look at the clock takes long. Then the reader reads, once, if it does."""
+        nonlocal now_s, reads
+        now_s += 0.2
+        if reads:
+            os.read(reader, 1 << 20)
+            reads = False
+        return now_s
+
+    handler = StderrHandler(writer, time_passes)
+
+    def log(message: str) -> bool:
+        """Returns whether it is written."""
+        handler.handle(logging.LogRecord("a.b", logging.INFO, "", 1, message, (), None))
+        return not handler._lost
+
+    while log("x" * 4_000):
+        pass
+    assert not log("in the same minute")
+    now_s, reads = now_s + 60, True
+    assert log("in the next one")
+    os.close(reader)
+    os.close(writer)
+
+
 def said_by(program: str, log_format: str = "json") -> list[dict[str, Any]]:
     """What a process logs that runs this; each line is an object."""
     setup = (

@@ -88,6 +88,15 @@ def test_each_change_that_cannot_be_used_is_reported_and_so_is_the_return_to_the
         assert files.made == "one"
 
 
+def test_a_change_that_is_taken_back_is_a_change() -> None:
+    files = Files()
+    in_use = []
+    for at, content in enumerate_twice(b"two", b"one", b"bad", b"one", b"two"):
+        files.take(reading(content), at)
+        in_use.append(files.made)
+    assert in_use[1::2] == ["two", "one", "one", "one", "two"]
+
+
 def test_a_file_that_cannot_be_read_leaves_the_old_in_force() -> None:
     files = Files()
     gone = Reading(fault="can't read it")

@@ -13,6 +13,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from click import Context
@@ -84,11 +85,13 @@ def cli(sidecar: Sidecar) -> Cli:
 
 
 @contextmanager
-def foreign_server(status: int, body: bytes) -> Iterator[Cli]:
-    """Something that speaks HTTP and is no Pilotfish."""
+def foreign_server(status: int, body: bytes, asked: list[str] | None = None) -> Iterator[Cli]:
+    """Something that speaks HTTP and is no Pilotfish. `asked` gets the target of each request."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if asked is not None:
+                asked.append(self.path)
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -112,6 +115,39 @@ def foreign_server(status: int, body: bytes) -> Iterator[Cli]:
 
 
 # -- look-ups ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "query"),
+    [
+        (("topics", "--prefix", "or", "--internal"), "/v1/topics", {"prefix": "or", "internal": "true"}),
+        (("topic", "orders", "--max-block-ms", "7"), "/v1/topics/orders", {"max_block_ms": "7"}),
+        (
+            ("leader", "orders", "--key", "a", "--key-format", "base64", "--max-block-ms", "7"),
+            "/v1/topics/orders/leader",
+            {"key": "a", "key_format": "base64", "max_block_ms": "7"},
+        ),
+        (("leader", "orders", "--partition", "3"), "/v1/topics/orders/leader", {"partition": "3"}),
+        (
+            ("produce", "orders", "x", "--max-block-ms", "7", "--timeout-ms", "9"),
+            "/v1/topics/orders/records",
+            {"max_block_ms": "7", "timeout_ms": "9"},
+        ),
+        (
+            ("produce", "orders:x", "--topic-separator", ":", "--max-block-ms", "7", "--timeout-ms", "9"),
+            "/v1/records",
+            {"max_block_ms": "7", "timeout_ms": "9"},
+        ),
+    ],
+)
+def test_each_option_of_a_request_reaches_the_sidecar(
+    words: tuple[str, ...], path: str, query: dict[str, str]
+) -> None:
+    asked: list[str] = []
+    with foreign_server(404, b"{}", asked) as cli:
+        cli(*words)
+    (target,) = map(urlsplit, asked)
+    assert (target.path, dict(parse_qsl(target.query))) == (path, query)
 
 
 def test_topics_are_listed_and_a_topic_shows_a_row_per_partition(cli: Cli) -> None:

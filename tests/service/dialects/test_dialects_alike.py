@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
+from client_core import BufferExhaustedError, Phase, RecordFailure, Written
 from tests.support.coroutine_tests import until
 from tests.support.http_app import HttpApp
 
@@ -93,6 +94,54 @@ async def test_a_full_admission_control_answers_429_and_serves_what_it_admitted(
     assert way.code(refused) == (429, way.room_is_full)
     assert int(refused.headers["retry-after"]) >= 1
     assert first.status_code == way.taken
+
+
+#: The others answer record by record.
+_AS_A_WHOLE: Final = [way for way in WAYS if not way.path.startswith(_V3) and "/bulk/" not in way.path]
+
+
+@pytest.mark.parametrize("way", _AS_A_WHOLE, ids=_name)
+async def test_records_that_nothing_was_sent_of_may_be_sent_again_at_a_named_time(way: Way) -> None:
+    web = app()
+    full = RecordFailure(BufferExhaustedError("buffer.memory is full"), Phase.BUFFER, Written.NO, 30)
+    web.producer.outcome_of = lambda *_: full
+    async with web.client() as client:
+        refused = await way.post(client)
+    assert refused.status_code == (500 if way.dialect == "dapr" else 503)
+    assert int(refused.headers["retry-after"]) == 30
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.path != _V3], ids=_name)  # there it is a stream
+async def test_the_wait_of_records_counts_from_the_requests_head(way: Way) -> None:
+    web = app()
+    clock = web.producer.clock
+    began_ms = clock.now_ms()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield way.body[:1]
+        clock.advance(400)
+        yield way.body[1:]
+
+    async with web.client() as client:
+        assert (await way.post(client, body=slowly())).status_code == way.taken
+    ((_, asked),) = web.producer.calls
+    assert (asked["since_ms"], asked["deadline_ms"]) == (began_ms, began_ms + 120_000)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.dialect], ids=_name)
+async def test_the_wait_for_a_missing_topic_counts_from_the_end_of_the_body(way: Way) -> None:
+    web = app(unknown_topic_wait_ms=SHORT_MS)
+    clock = web.producer.clock
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield way.body[:1]
+        clock.advance(400)
+        yield way.body[1:]
+
+    async with web.client() as client:
+        await way.post(client, "absent", slowly())
+    ((_, asked),) = [call for call in web.producer.calls if call[0] == "records"]
+    assert asked["block_deadline_ms"] == clock.now_ms() + SHORT_MS
 
 
 @_each_way

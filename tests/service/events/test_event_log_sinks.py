@@ -534,6 +534,16 @@ def test_at_the_end_all_is_submitted_and_the_producer_closed_within_what_is_left
     assert desk.producer.closed_after_ms == 700
 
 
+def test_at_the_end_lines_that_wait_for_the_end_of_a_pause_are_submitted_once_more() -> None:
+    desk = TopicDesk()
+    desk.producer.outcome_of = failing(NetworkError("the connection broke"))
+    desk.send("one")
+    desk.turn()
+    desk.producer.outcome_of = None
+    desk.topic.close(desk.outbox, desk.producer.clock.now_ms() + 700)
+    assert (len(desk.outbox), desk.topic.written) == (0, 1)
+
+
 def test_lines_that_close_gives_up_are_in_the_outbox_again() -> None:
     desk = TopicDesk(holds=True)
     desk.producer.outcome_of = failing(NetworkError("closed"))

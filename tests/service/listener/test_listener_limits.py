@@ -344,7 +344,16 @@ async def test_a_listener_without_a_file_for_a_connection_says_so_once_and_waits
             assert (await caller.answer())[0] == 200
             accepted = served.protocols[0].transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    assert caplog.messages == ["full: can't accept a connection: Too many open files"]
+            said = "full: can't accept a connection: Too many open files"
+            assert caplog.messages == [said]
+            full.fails, full.accepts = 1, 0  # again, after accepts that worked
+            other = await served.call()
+            await until(lambda: full.accepts == 1)
+            served.connections.accepted()
+            served.connections.over()
+            other.send(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+            assert (await other.answer())[0] == 200
+    assert caplog.messages == [said, said]
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from client_core.producer.accumulator.partitioner import partition_for_key
 from service.lookup.lookup_table import IDLE_S, LONG_PARTITIONS, Entry, LookupTable
 from service.wire.long_answers import Slices
 from tests.support.fake_producer import FakeProducer
+from tests.support.http_app import HttpApp
 from tests.support.metadata_responses import node, partition, topic
 
 TOPIC = b"/v1/topics/orders"
@@ -98,6 +101,36 @@ def test_a_refresh_of_other_topics_leaves_the_age_of_this_one() -> None:
     producer.set_topics({"other": 1}, partial=True)
     ages = [header(found(table, b"/v1/topics/" + name), b"age") for name in (b"orders", b"other")]
     assert ages == [b"60", b"0"]
+
+
+def about(topic: str) -> list[str]:
+    """All that an answer about one topic can be asked of."""
+    v1, v2, v3 = f"/v1/topics/{topic}", f"/topics/{topic}", f"/v3/clusters/cluster/topics/{topic}"
+    return [
+        *(v1, f"{v1}/partitions/0", f"{v1}/leader?partition=0", f"{v1}/leader?key=a"),
+        *(v2, f"{v2}/partitions", f"{v2}/partitions/0"),
+        *(v3, f"{v3}/partitions", f"{v3}/partitions?page_size=2", f"{v3}/partitions/0"),
+        *(f"{v3}/partitions/0/replicas", f"{v3}/partitions/0/replicas?page_size=1"),
+        f"{v3}/partitions/0/replicas/1",
+    ]
+
+
+@pytest.mark.parametrize("partitions", [3, LONG_PARTITIONS + 1])
+def test_each_answer_about_a_topic_is_as_old_as_what_is_known_of_it(partitions: int) -> None:
+    app = HttpApp(dialects="rest-v2,rest-v3")
+    app.producer.set_topics({"orders": partitions})
+    app.producer.clock.advance(60_000)
+    app.producer.set_topics({"other": partitions}, partial=True)
+    for name, age_s in (("orders", "60"), ("other", "0")):
+        answers = {path: app.get(path) for path in about(name)}
+        for lookups in ([{"partition": 0}], [{"partition": 0}, {"key": "a"}]):
+            asked = [{"topic": name, **lookup} for lookup in lookups]
+            answers[f"{lookups}"] = app.post("/v1/leaders", json={"lookups": asked})
+        assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(answers, 200)
+        ages = {path: answer.headers["age"] for path, answer in answers.items()}
+        assert ages == dict.fromkeys(answers, age_s)
+    others = ("/v1/cluster", "/brokers", "/v3/clusters", "/v3/clusters/cluster/brokers?page_size=1")
+    assert [app.get(path).headers["age"] for path in others] == ["0"] * 4
 
 
 def test_a_refresh_makes_the_age_small_again_and_leaves_the_etag() -> None:

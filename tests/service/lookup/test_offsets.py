@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from client_core import Cause, Errors, OffsetsResult, TimeoutError, TopicAuthorizationError
+from client_core import Cause, Errors, MetadataResult, OffsetsResult, TimeoutError, TopicAuthorizationError
 from client_core.errors import UnknownTopicOrPartitionError
 from tests.support.coroutine_tests import run, until
 from tests.support.http_app import HttpApp
@@ -70,6 +70,16 @@ def test_one_deadline_is_for_the_look_up_and_the_leader(web: HttpApp) -> None:
     web.get(f"{NATIVE}?max_block_ms=700")
     web.get(NATIVE)
     assert [how["deadline_ms"] for how in asked(web)] == [now_ms + 700, now_ms + 5_000]
+    web.producer.offsets = {("new", 0): (0, 1)}
+
+    def appears(ticket: Any) -> None:
+        web.producer.clock.advance(300)
+        web.producer.set_topics({"new": 1})
+        web.producer.finish(ticket, MetadataResult(web.producer.cache, waited_ms=300))
+
+    path = "/v1/topics/new/partitions/0/offsets?max_block_ms=700"
+    assert web.ask("GET", path, ends=appears).json() == {"beginning_offset": 0, "end_offset": 1}
+    assert asked(web)[-1]["deadline_ms"] == now_ms + 700
 
 
 def test_what_is_missing_is_said_and_no_leader_is_asked(web: HttpApp) -> None:

@@ -127,6 +127,20 @@ def test_a_bad_size_or_token_says_where(web: HttpApp) -> None:
         assert (answer.status_code in (400, 422), answer.json()["place"]) == (True, place), query
 
 
+def test_a_token_of_v3_is_for_one_list(web: HttpApp) -> None:
+    web.producer.set_topics({"orders": 25, "other": 25})
+    lists = [f"{V3}/brokers", f"{V3}/topics"]
+    lists += [f"{V3}/topics/{topic}/partitions" for topic in ("orders", "other")]
+    lists += [f"{V3}/topics/orders/partitions/{number}/replicas" for number in (0, 1)]
+    lists += [f"{V3}/topics/other/partitions/0/replicas"]
+    pages_of = {path: web.get(f"{path}?page_size=1").json()["metadata"]["next"] for path in lists}
+    for path in lists:
+        for of_list, after in pages_of.items():
+            assert after is not None, of_list
+            answer = web.get(f"{path}?{urlsplit(after).query}")
+            assert answer.status_code == (200 if path == of_list else 400), (path, of_list)
+
+
 def test_a_token_is_for_each_filter_that_a_list_has(web: HttpApp) -> None:
     token = web.get("/v1/topics?page_size=3").json()["next_page_token"]
     filters = ListQuery.model_fields.keys() - PageQuery.model_fields.keys() - {"max_block_ms", "max_age_ms"}

@@ -487,6 +487,24 @@ def test_metadata_and_buffer_are_gauges(web: NativeApp) -> None:
     assert value(web, "metadata_partitions") == 3
     assert value(web, "cluster_info", cluster_id="cluster") == 1
     assert value(web, "buffer_pool_size_bytes") == 33_554_432
+    reported = web.producer.status()
+    metadata = replace(
+        reported.metadata, update_version=11, request_version=12, max_age_ms=13_000, topics=14, partitions=15
+    )
+    buffer = replace(reported.buffer, total_bytes=16, available_bytes=17, waiters=18)
+    with_status(web.producer, metadata=metadata, buffer=buffer, loop_age_ms=19_500)
+    expected = {
+        "metadata_update_version": 11,
+        "metadata_request_version": 12,
+        "metadata_max_age_seconds": 13,
+        "metadata_topics": 14,
+        "metadata_partitions": 15,
+        "buffer_pool_size_bytes": 16,
+        "buffer_pool_available_bytes": 17,
+        "buffer_pool_waiters": 18,
+        "poll_loop_age_seconds": 19.5,
+    }
+    assert {name: value(web, name) for name in expected} == expected
 
 
 def test_before_the_first_answer_there_is_no_age_and_no_cluster() -> None:

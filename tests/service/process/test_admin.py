@@ -101,6 +101,9 @@ def test_it_is_not_ready_when_every_broker_has_gone(web: NativeApp) -> None:
         ((node("disconnected", None),), True),
         ((node("disconnected", 500),), False),
         ((node("disconnected", 1_500),), True),
+        ((node("disconnected", 1_500), node("disconnected", 500)), False),
+        ((node("disconnected", 500), node("disconnected", 1_500)), False),
+        ((node("disconnected", 1_500), node("disconnected", 1_600)), True),
     ):
         with_status(web.producer, nodes=nodes)
         assert (ask(web, "/readyz").status_code == 200) is ready, nodes
@@ -194,14 +197,21 @@ def test_metrics_are_text_that_prometheus_reads(web: NativeApp) -> None:
 async def test_callers_whose_answers_go_on_are_counted_while_they_do(web: NativeApp) -> None:
     sidecar = web.app.sidecar
 
-    async def counted() -> list[str]:
+    async def counted() -> list[float]:
+        """Requests, their bytes, watchers, streams."""
         lines = (await probe(web, "/metrics")).text.splitlines()
-        return [x for x in lines if x.startswith(("pilotfish_watchers ", "pilotfish_produce_streams "))]
+        values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        names = ("waiting_requests", "waiting_bytes", "watchers", "produce_streams")
+        return [float(values[f"pilotfish_{name}"]) for name in names]
 
     streams, feed = sidecar.streams, sidecar.feed
-    with streams.open("orders", ANYONE, lambda: sidecar.producing.times), feed.subscribe(ANYONE, None):
-        assert await counted() == ["pilotfish_watchers 1.0", "pilotfish_produce_streams 1.0"]
-    assert await counted() == ["pilotfish_watchers 0.0", "pilotfish_produce_streams 0.0"]
+    with feed.subscribe(ANYONE, None), feed.subscribe(ANYONE, None):
+        assert await counted() == [0, 0, 2, 0]
+        with streams.open("orders", ANYONE, lambda: sidecar.producing.times):
+            assert await counted() == [1, 0, 2, 1]
+            with sidecar.admission.acquire(700), sidecar.admission.acquire(70):
+                assert await counted() == [3, 770, 2, 1]
+    assert await counted() == [0, 0, 0, 0]
 
 
 def test_an_unknown_path_is_404_and_nothing_can_be_posted(web: NativeApp) -> None:

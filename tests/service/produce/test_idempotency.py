@@ -610,6 +610,19 @@ def test_one_callers_keys_do_not_make_the_others_be_forgotten() -> None:
     assert kept.bytes <= 20_000
 
 
+def test_answers_whose_time_is_over_do_not_count_against_their_caller() -> None:
+    clock = MockClock()
+    kept, _ = keys(clock, max_bytes=20_000)
+    for number in range(18):
+        answered(kept, "ana", f"{number}")
+    clock.advance(HOUR_MS)
+    hers = answered(kept, "ana", "new")
+    clock.advance(1)
+    his = [answered(kept, "bob", str(number)) for number in range(30)]
+    assert kept.find(hers, b"") is not None
+    assert kept.find(his[0], b"") is None
+
+
 def test_all_that_was_counted_is_given_back() -> None:
     clock = MockClock()
     kept, _ = keys(clock)

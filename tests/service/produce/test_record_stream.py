@@ -196,6 +196,24 @@ async def test_deadlines_count_from_when_a_record_was_put() -> None:
     assert deadlines == expected
 
 
+async def test_deadlines_of_a_record_that_has_to_wait_count_from_when_it_was_read() -> None:
+    web = app(stream_open_records=1)
+    clock = web.producer.clock
+    web.producer.holds_records = True
+    read_ms = clock.now_ms()
+    with open_stream(web, times=Times(max_block_ms=100, timeout_ms=900)) as stream:
+        await stream.put([record(0)], 1)
+        for put in (stream.put([record(1)], 1), stream.put([record(2)], 1, read_ms)):
+            async with task_of(put) as putting:
+                await asyncio.sleep(0)
+                clock.advance(40)
+                web.producer.acknowledge(web.producer.waiting[0])
+                await anext(stream)
+                await putting
+    deadlines = {(asked["block_deadline_ms"], asked["deadline_ms"]) for _, asked in web.producer.calls}
+    assert (len(web.producer.calls), deadlines) == (3, {(read_ms + 100, read_ms + 900)})
+
+
 # -- how much is open ----------------------------------------------------------------------------------------
 
 

@@ -219,6 +219,20 @@ def test_after_a_delivery_a_refusal_is_waited_for_anew() -> None:
     assert patience.is_over("too_large", "", 2 * WAIT_MS, WAIT_MS)
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_of_topic"), [("forbidden", True), ("topic_gone", True), ("invalid", False)]
+)
+def test_a_topic_that_was_given_up_is_waited_for_anew_once_a_record_of_it_is_delivered(
+    reason: str, is_of_topic: bool
+) -> None:
+    patience = Patience()
+    assert not patience.is_over(reason, "", 0, WAIT_MS)
+    assert patience.is_over(reason, "", WAIT_MS, WAIT_MS)
+    assert patience.is_over(reason, "", WAIT_MS + 1, WAIT_MS)
+    patience.delivered()
+    assert patience.is_over(reason, "", WAIT_MS + 2, WAIT_MS) is not is_of_topic
+
+
 def test_another_reason_has_a_wait_of_its_own_and_so_has_what_comes_back() -> None:
     patience = Patience()
     assert not patience.is_over("too_large", "", 0, WAIT_MS)

@@ -149,6 +149,9 @@ def test_dead_letters_are_requeued_over_http_and_by_the_command_while_the_sideca
                 answer = sidecar.api.post("/v1/spool/requeue?topic=dead")
                 assert (answer.status_code, answer.json()) == (200, {"requeued": 50})
             else:
+                for choice in (["--topic", "orders"], ["--reason", "too_large"]):
+                    ended = CliRunner().invoke(main, [*words, *choice])
+                    assert (ended.exit_code, "nothing to requeue" in ended.output) == (1, True), choice
                 ended = CliRunner().invoke(main, words)
                 where = f"127.0.0.1:{sidecar.api_port}"
                 assert ended.exit_code == 0, ended.output

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from client_core import Done, Result, UnknownTopicOrPartitionError
+from service.admission.caller import ALL_TOPICS, Caller
 from service.lookup.unknown_topics import MOST_NAMES, UnknownTopics
 from service.wire.errors import ProblemError
 from service.wire.waiting import CallerGoneError, wait_for_result
@@ -94,6 +95,19 @@ def test_a_name_that_turns_out_to_exist_does_not_count() -> None:
     unknown.end("c", exists=True)
     with pytest.raises(ProblemError):  # what was counted in the second before makes no room in this one
         unknown.begin("e", 1_000)
+
+
+def test_topics_that_exist_count_neither_for_all_nor_for_their_caller() -> None:
+    unknown = UnknownTopics(memory_ms=1_000, names_per_second=10)
+    caller = Caller("shop", ALL_TOPICS, ALL_TOPICS)
+    for number in range(100):
+        unknown.begin(f"known-{number}", 0, caller)
+        unknown.end(f"known-{number}", exists=True)
+    for number in range(5):
+        unknown.begin(f"made-up-{number}", 0, caller)
+        unknown.end(f"made-up-{number}", exists=False)
+    with pytest.raises(ProblemError, match="shop in this second: made-up-5 and 5 others"):
+        unknown.begin("made-up-5", 0, caller)
 
 
 def test_unknown_names_are_remembered_for_their_time_only() -> None:

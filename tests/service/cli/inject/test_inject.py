@@ -214,19 +214,21 @@ def test_a_job_that_was_made_by_a_cluster_is_brought_up_to_date() -> None:
 def test_an_app_may_share_a_secret_with_its_sidecar() -> None:
     """The token by which a job ends it."""
     mount = {"name": "pilotfish-secret-quit", "mountPath": "/quit"}
-    spec = {"containers": [{"name": "app", "image": "app:1", "volumeMounts": [mount]}]}
+    app, without = {"name": "app", "image": "app:1"}, {"name": "other", "image": "app:1"}
+    sharing = {**app, "volumeMounts": [mount]}
     words = ("--legacy", "--secret", "quit=a", "--set", "quit_token_file=/etc/pilotfish/secrets/quit/token")
-    once = injected(workload("Job", "batch/v1", spec), *words)
-    volume = {"name": "pilotfish-secret-quit", "secret": {"secretName": "a"}}
-    assert pod(once)["spec"]["volumes"].count(volume) == 1
-    assert injected(once, *words) == once
-    other = injected(once, *words[:2], "quit=b", *words[3:])
-    assert [volume for volume in pod(other)["spec"]["volumes"] if "secret" in volume] == [
-        {"name": "pilotfish-secret-quit", "secret": {"secretName": "b"}}
-    ]
-    assert pod(injected(other, "--uninject"))["spec"]["volumes"] == [
-        {"name": "pilotfish-secret-quit", "secret": {"secretName": "b"}}
-    ]
+    for spec in ({"containers": [sharing]}, {"initContainers": [sharing], "containers": [without]}):
+        once = injected(workload("Job", "batch/v1", spec), *words)
+        volume = {"name": "pilotfish-secret-quit", "secret": {"secretName": "a"}}
+        assert pod(once)["spec"]["volumes"].count(volume) == 1
+        assert injected(once, *words) == once
+        other = injected(once, *words[:2], "quit=b", *words[3:])
+        assert [volume for volume in pod(other)["spec"]["volumes"] if "secret" in volume] == [
+            {"name": "pilotfish-secret-quit", "secret": {"secretName": "b"}}
+        ]
+        assert pod(injected(other, "--uninject"))["spec"]["volumes"] == [
+            {"name": "pilotfish-secret-quit", "secret": {"secretName": "b"}}
+        ]
 
 
 def test_a_fault_beside_a_sidecar_is_reported_with_its_present_line() -> None:

@@ -341,3 +341,22 @@ async def test_the_partition_of_one_record_does_not_shorten_the_time_of_later_on
         for kind, asked in http.producer.calls
         if kind == "records"
     ] == [60_000, 1_000, 60_000, 60_000]
+
+
+async def test_a_record_that_has_to_wait_does_not_use_up_the_wait_for_its_topic() -> None:
+    http = app(stream_open_records=1)
+    http.producer.holds_records = True
+    clock = http.producer.clock
+    async with caller(http, PATH.replace("orders", "absent")) as stream:
+        stream.send(value(0))
+        await until(lambda: len(http.producer.submitted) == 1)
+        stream.send(value(1))
+        await asyncio.sleep(0)
+        clock.advance(400)
+        http.producer.acknowledge(http.producer.waiting[0])
+        await until(lambda: len(http.producer.submitted) == 2)
+        _, asked = http.producer.calls[-1]
+        assert asked["block_deadline_ms"] == clock.now_ms() + 1_000
+        http.producer.acknowledge(http.producer.waiting[0])
+        stream.end()
+        assert codes(await stream.rest()) == [200, 200]
