@@ -40,6 +40,7 @@ def dialect(sidecar: Sidecar) -> Dialect:
         streams=sidecar.streams,
         body_threads=sidecar.body_threads,
         drain=sidecar.drain,
+        metrics=sidecar.http,
         limits=PostLimits(
             max_record_bytes=settings.stream_line_bytes,
             max_body_bytes=settings.max_body_bytes,

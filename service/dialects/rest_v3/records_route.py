@@ -25,6 +25,7 @@ from service.dialects.rest_v3.posted_body import PostedBodies
 from service.dialects.rest_v3.posted_stream import PostedStream
 from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import RECORDS_BODY, ClusterId, DeliveryReport, ErrorAnswer, errors
+from service.observe.http_metrics import HttpMetrics
 from service.produce.body_threads import BodyThreads
 from service.produce.producing import Producing
 from service.produce.record_stream import Streams
@@ -60,6 +61,7 @@ class RecordsRoute:
         streams: Streams,
         body_threads: BodyThreads,
         drain: Drain,
+        metrics: HttpMetrics,
         limits: PostLimits,
     ) -> None:
         self._producer = producer
@@ -69,6 +71,7 @@ class RecordsRoute:
         self._streams = streams
         self._body_threads = body_threads
         self._drain = drain
+        self._metrics = metrics
         self._limits = limits
 
     def router(self) -> APIRouter:
@@ -88,6 +91,12 @@ class RecordsRoute:
 
     async def post_records(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
         """Writes a record to a topic, or a stream of records, for as long as the caller sends."""
+        with ExitStack() as refused:
+            refused.enter_context(self._metrics.produce(request.scope))
+            return await self._served(request, cluster_id, topic, refused)
+
+    async def _served(self, request: Request, cluster_id: str, topic: str, refused: ExitStack) -> Response:
+        """Serves a request. Drops `refused`, which times a refusal, once the records time themselves."""
         since_ms = self._producer.clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
         self._producing.check(topic, caller)
@@ -95,6 +104,7 @@ class RecordsRoute:
         known = await self._cluster.require(cluster_id, _nothing, caller)
         reports = Reports(known, topic, lambda name: self._producer.cache.partition_count(name))
         if _is_of_known_length(scope, self._limits.max_body_bytes):
+            refused.pop_all()
             body = await self._bodies.answer(request, topic, reports, to_utf8, since_ms)
             return as_is(200, [*_FIXED, (b"content-length", b"%d" % len(body))], body)
         posted = PostedStream(
@@ -111,6 +121,7 @@ class RecordsRoute:
         with ExitStack() as held:
             posted.stream = held.enter_context(self._streams.open(topic, caller, posted.times))
             await posted.begin()
+            refused.pop_all()
             return StreamedAnswer(
                 [*_FIXED, CLOSE],  # after an early end, the rest of the body would follow on the connection
                 posted.converse,

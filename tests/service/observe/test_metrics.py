@@ -26,7 +26,7 @@ from service.observe.metrics import (
 from service.process.admin import make_registry
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import with_status
-from tests.support.http_app import NativeApp
+from tests.support.http_app import HttpApp, NativeApp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -591,6 +591,21 @@ def test_produces_are_timed_however_their_path_is_spelled(web: NativeApp) -> Non
         o: value(web, "produce_duration_seconds_count", outcome=o) for o in ("success", "error", "partial")
     }
     assert counts == {"success": 2, "error": 1, "partial": 0}
+
+
+def test_a_refused_produce_of_rest_v3_is_timed_once_and_so_is_one_that_is_served() -> None:
+    web = HttpApp(dialects="rest-v3")
+    web.producer.set_topics({"orders": 3})
+    path = "/v3/clusters/{}/topics/orders/records"
+    for cluster, media_type, status in [
+        ("cluster", "text/plain", 415),
+        ("another", "application/json", 404),
+        ("cluster", "application/json", 200),
+    ]:
+        headers = {"content-type": media_type}
+        assert web.post(path.format(cluster), content=b"{}", headers=headers).status_code == status
+    counts = {o: web.app.sidecar.http.produced(o).count for o in ("success", "error", "partial")}
+    assert counts == {"success": 1, "error": 2, "partial": 0}
 
 
 def test_a_caller_who_left_while_its_topic_was_looked_up_is_499(web: NativeApp) -> None:
