@@ -1,7 +1,8 @@
 """Checks every request before it is served: Host, Origin, token, path, body length and shutdown.
 
     Host     must be allowed. This stops web pages whose name was made to resolve to 127.0.0.1. A Unix domain
-             socket accepts any Host: no web page reaches it, and its clients make the value up
+             socket accepts any Host: no web page reaches it, and its clients make the value up. A long one is
+             rejected: an answer of REST Proxy v3 repeats it in thousands of links
     Origin   must be our own or an allowed one, so that a web page can't post without its user's knowledge.
              On a Unix domain socket a proxy may forward an Origin, and none is our own
     CORS     pages of allowed origins may read the answers (`wire/cors.py`), but not submit forms
@@ -69,6 +70,10 @@ CLOSE: Final = (b"connection", b"close")
 
 #: More digits are rejected: leading zeros could hide a large length, or be too many for `int`.
 _MAX_LENGTH_DIGITS: Final = 19
+
+#: More than a name (253 bytes, RFC 1035) and a port, or a socket's path (107 bytes) with each byte as %2F.
+MAX_HOST_BYTES: Final = 512
+_MAX_PORT_DIGITS: Final = 5
 
 #: Accepted values of Host, with port, that are cached: callers use one or two.
 _MAX_KNOWN_HOSTS: Final = 64
@@ -249,7 +254,7 @@ class Guards:
                 authorization = value
             else:
                 return None
-        if host not in self._known_hosts and not over_unix:
+        if host not in self._known_hosts and (not over_unix or (host and len(host) > MAX_HOST_BYTES)):
             return None
         if self._access is None:
             return ANYONE
@@ -278,6 +283,9 @@ class Guards:
                 place="Host or Origin",
                 headers=(CLOSE,),
             )
+        if host is not None and len(host) > MAX_HOST_BYTES:
+            detail = f"the Host header is longer than {MAX_HOST_BYTES} bytes"
+            return Problem(400, detail, written="no", place="Host", headers=(CLOSE,))
         if UNIX not in scope and not self._knows_host(host):
             detail = "this Host is not allowed; allowed_hosts lists those that are"
             return Problem(421, detail, written="no")
@@ -368,7 +376,8 @@ def without_port(host: bytes) -> bytes:
     """Returns the host without its port: `localhost:8085` → `localhost`, `[::1]:8085` → `[::1]`."""
     bare, colon, port = host.rpartition(b":")
     # `localhost:x@evil.example` is not localhost, and the last colon of `[::1]` separates no port.
-    return bare if colon and (port.isdigit() or not port) else host
+    is_port = not port or (port.isdigit() and len(port) <= _MAX_PORT_DIGITS)
+    return bare if colon and is_port else host
 
 
 def hosts_of(allowed: Iterable[str], api_host: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from service.admission.guards import hosts_of, without_port
-from tests.support.http_app import NativeApp
+from tests.support.http_app import HttpApp, NativeApp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -81,7 +81,14 @@ def test_loopback_is_let_in_by_any_of_its_names() -> None:
 
 def test_what_merely_looks_like_loopback_is_not_let_in_however_often_it_asks() -> None:
     app = web()
-    for host in ("localhost.evil.example", "evil.example:8085", "", "127.0.0.1.nip.io", "[::2]"):
+    for host in (
+        "localhost.evil.example",
+        "evil.example:8085",
+        "",
+        "127.0.0.1.nip.io",
+        "[::2]",
+        "localhost:100000",
+    ):
         answers = [app.get("/v1/topics/orders", headers={"host": host}) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [421] * 3, host
 
@@ -91,6 +98,17 @@ def test_hosts_can_be_set() -> None:
     assert app.get("/v1/cluster", headers={"host": "sidecar.internal:80"}).status_code == 200
     assert app.get("/v1/cluster", headers={"host": "localhost"}).status_code == 421
     assert web(allowed_hosts="*").get("/v1/cluster", headers={"host": "any.thing"}).status_code == 200
+
+
+def test_a_host_that_thousands_of_links_would_repeat_is_refused() -> None:
+    app = HttpApp(allowed_hosts="*")
+    app.producer.set_topics({"orders": 300})
+    path = f"/v3/clusters/{app.producer.cache.cluster_id}/topics/orders/partitions"
+    for host in ("localhost:" + "9" * 60_000, "x" * 513):
+        answer = app.get(path, headers={"host": host})
+        assert answer.status_code == 400, host[:20]
+        assert host not in answer.text
+    assert app.get(path, headers={"host": "x" * 512}).status_code == 200
 
 
 def test_the_address_that_is_listened_on_is_one_of_the_hosts() -> None:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from service.__main__ import main
 from service.listener.unix_socket import MAX_PATH_BYTES, UnixSocket, bind_unix_socket
-from tests.support.http_app import NativeApp
+from tests.support.http_app import HttpApp, NativeApp
 from tests.support.served import Served, on_each_loop
 
 if TYPE_CHECKING:
@@ -285,9 +285,32 @@ async def ask(path: str, web: NativeApp, headers: bytes) -> bytes:
 @on_each_loop
 async def test_any_host_will_do_over_it(path: str) -> None:
     web = NativeApp()
-    for host in (b"Host: localhost\r\n", b"Host: %2Frun%2Fapi.sock\r\n", b"Host:\r\n", b""):
+    for host in (
+        b"Host: localhost\r\n",
+        b"Host: %2Frun%2Fapi.sock\r\n",
+        b"Host: %s\r\n" % (b"%2F" * MAX_PATH_BYTES),
+        b"Host:\r\n",
+        b"",
+    ):
         assert (await ask(path, web, host)).startswith(b"HTTP/1.1 200"), host
         assert not is_there(path)  # the listener is closed
+
+
+@on_each_loop
+async def test_a_host_that_thousands_of_links_would_repeat_is_refused_over_it(path: str) -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 300})
+    target = f"/v3/clusters/{web.producer.cache.cluster_id}/topics/orders/partitions".encode()
+    unix = bind_unix_socket(path, 0o600, 16)
+    async with Served(web.app, unix=unix) as served:
+        caller = await served.call()
+        for host, closes in ((b"localhost", False), (b"localhost", False), (b"x" * 513, True)):
+            caller.send(b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, host))
+            if closes:
+                answers = await caller.until_closed()
+        assert answers.count(b"HTTP/1.1 200") == 2
+        assert answers.count(b"HTTP/1.1 400") == 1
+        assert b"x" * 513 not in answers
 
 
 def test_a_host_that_was_good_over_it_is_not_good_over_tcp_for_that(path: str) -> None:
