@@ -9,9 +9,9 @@
        not read    read as context   the rows that a run makes begin here
 
 A row is over at a time of its own (OVER_AT): an hour, the end of a leadership. A row without one is not over,
-however old. Of what is older than `since`, silver keeps for every partition that exists its last two epochs,
-and its states from the last time on when it was whole; and for every boot that still reports what it reported
-last. What it said of closed epochs, and boots that ended, are only in gold.
+however old. Of what is older than `since`, silver keeps for every partition that existed then its last two
+epochs, and its states from the last time on when it was whole; and for every boot that still reports what it
+reported last. What it said of closed epochs, and boots that ended, are only in gold.
 
 Events of closed days that arrive later are in bronze, and change no closed row: `run --rebuild` makes all
 rows from all of bronze.
@@ -115,7 +115,7 @@ def _sidecars(read: Read, since: Column) -> DataFrame:
 
 
 def _leader_epochs(read: Read, since: Column) -> DataFrame:
-    """Keeps the last two epochs of partitions that exist, as the first one of open days follows on them."""
+    """Keeps the last two epochs of partitions that existed, as the first one of open days follows on them."""
     silver = read(tables.SILVER_LEADER_EPOCHS)
     by_epoch = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     # Boots with wrong clocks may end, and the times be those of other boots all the same.
@@ -125,7 +125,7 @@ def _leader_epochs(read: Read, since: Column) -> DataFrame:
     holds = f.col("exists") & f.coalesce(f.col("next_but_one") >= since, f.lit(True))
     return (
         epochs.select("*", next_but_one.alias("next_but_one"))
-        .join(_partitions(read), [*PARTITION_KEY], "left")
+        .join(_partitions(read, since), [*PARTITION_KEY], "left")
         .withColumn("exists", f.coalesce("exists", f.lit(False)))
         .where((f.greatest("last_seen", "first.seen_at") >= since) | is_conflict | holds)
         .select(*silver.columns)
@@ -155,7 +155,7 @@ def _epoch_sights(read: Read, since: Column) -> DataFrame:
 
 
 def _isr_obs(read: Read, since: Column) -> DataFrame:
-    """Keeps the states of partitions that exist from the last one on that was whole."""
+    """Keeps the states of partitions that existed from the last one on that was whole."""
     states = read(tables.SILVER_ISR_OBS)
     is_whole = f.size("state.isr") >= f.size("state.replicas")
     old = believed(read, states).where(is_whole & (f.col("observed_at") < since))
@@ -163,16 +163,16 @@ def _isr_obs(read: Read, since: Column) -> DataFrame:
     holds = f.col("exists") & (f.col("whole_at").isNull() | (f.col("observed_at") >= f.col("whole_at")))
     return (
         states.join(whole, [*PARTITION_KEY], "left")
-        .join(_partitions(read), [*PARTITION_KEY], "left")
+        .join(_partitions(read, since), [*PARTITION_KEY], "left")
         .where((f.col("observed_at") >= since) | f.coalesce(holds, f.lit(False)))
         .select(*states.columns)
     )
 
 
 def _topic_ends(read: Read, since: Column) -> DataFrame:
-    """Keeps the ends of topics that exist: of a boot that no longer follows one."""
+    """Keeps the ends of topics that existed: of a boot that no longer follows one."""
     ends = read(tables.SILVER_TOPIC_ENDS)
-    topics = _partitions(read).select("cluster_id", "topic_key", "exists").distinct()
+    topics = _partitions(read, since).select("cluster_id", "topic_key", "exists").distinct()
     known = ends.join(topics, ["cluster_id", "topic_key"], "left")
     return known.where((f.col("observed_at") >= since) | f.col("exists")).select(*ends.columns)
 
@@ -199,9 +199,10 @@ def _seqs(read: Read, since: Column) -> DataFrame:
     return read(tables.SILVER_SEQS).join(_boots(read), [*BOOT_KEY], "left_semi")
 
 
-def _partitions(read: Read) -> DataFrame:
-    """Returns the partitions that exist."""
-    return read(tables.GOLD_CURRENT_LEADER).select(*PARTITION_KEY, f.lit(True).alias("exists"))
+def _partitions(read: Read, since: Column) -> DataFrame:
+    """Returns the partitions that existed then or later: rows that are still made need what was before."""
+    lasts = read(tables.GOLD_LEADER_HISTORY).where(f.coalesce(f.col("valid_to") >= since, f.lit(True)))
+    return lasts.select(*PARTITION_KEY, f.lit(True).alias("exists")).distinct()
 
 
 def _boots(read: Read) -> DataFrame:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 import click
 
 from pipeline.commands.run import one_writer, session
+from pipeline.commands.run_options import refuse_empty
 from pipeline.errors import PipelineError
 from pipeline.stores.store import DELTA, KINDS, PARQUET
 
@@ -78,7 +79,8 @@ def of_existing_tables(dry_run: str) -> Callable[[_Command], _Command]:
 
 
 def refuse_no_folder(out: str) -> None:
-    """Raises NoFolderError if this local path is no folder. Needs no Spark."""
+    """Raises NoFolderError or RunOptionsError if this is no folder, or empty. Needs no Spark."""
+    refuse_empty("--out", out)
     if "://" not in out and not Path(out).is_dir():
         raise NoFolderError(f"--out {out} is no folder: give the one that `run` writes to.")
 

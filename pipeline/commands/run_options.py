@@ -58,12 +58,21 @@ def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
     return settings
 
 
+def refuse_empty(option: str, value: str | None) -> None:
+    """Raises RunOptionsError for an empty text, which would be a path of the current folder."""
+    if value == "":
+        raise RunOptionsError(f"{option} is empty: is a variable of the shell not set?")
+
+
 def refuse_what_cannot_be(options: RunOptions) -> None:
     """Raises RunOptionsError for errors that can be found without Spark."""
     if options.source == "files" and options.input is None:
         raise RunOptionsError("--source files reads a folder: give it by --input.")
     if options.source == "kafka" and options.bootstrap_servers is None:
         raise RunOptionsError("--source kafka asks brokers: give them by --bootstrap-servers host:port.")
+    refuse_empty("--out", options.out)
+    refuse_empty("--input", options.input)
+    refuse_empty("--bootstrap-servers", options.bootstrap_servers)
     for option, value, source in (
         ("--input", options.input, "files"),
         ("--bootstrap-servers", options.bootstrap_servers, "kafka"),

@@ -22,6 +22,8 @@ Pure Python without Spark: incidents.py passes in one cluster's facts at a time.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -71,6 +73,11 @@ class Absence(NamedTuple):
     broker: int
     since_us: int
     until_us: int | None
+
+    @property
+    def span(self) -> _Span:
+        """Returns the time for which it lasted."""
+        return _Span(self.since_us, self.until_us)
 
 
 class Move(NamedTuple):
@@ -182,14 +189,18 @@ class _Judged:
             of_brokers[absence.broker].append(absence)
         for broker, missing in sorted(of_brokers.items()):
             enough = max(_DOWN_FROM_PARTITIONS, -int(-replicas.get(broker, 0) * _DOWN_FROM_SHARE // 1))
-            steps: list[tuple[int, int]] = []
+            of_partitions: dict[tuple[str, int], list[_Span]] = defaultdict(list)
             for absence in missing:
-                times = lost.get((absence.topic_key, absence.partition, broker), ())
-                is_lost = any(abs(at_us - absence.since_us) <= _AT_ONCE_US for at_us in times)
-                weight = enough if is_lost else 1
-                steps.append((absence.since_us, -weight))
-                if absence.until_us is not None:
-                    steps.append((absence.until_us, weight))
+                of_partitions[absence.topic_key, absence.partition].append(absence.span)
+            steps: list[tuple[int, int]] = []
+            for place, spans in of_partitions.items():
+                for span in _joined(spans):
+                    times = lost.get((*place, broker), ())
+                    is_lost = any(abs(at_us - span.from_us) <= _AT_ONCE_US for at_us in times)
+                    weight = enough if is_lost else 1
+                    steps.append((span.from_us, weight))
+                    if span.to_us is not None:
+                        steps.append((span.to_us, -weight))
             for group in _grouped(_while_enough(steps, enough)):
                 self._down[broker].append(self._add(BROKER_DOWN, broker, "", -1, group))
 
@@ -237,7 +248,7 @@ class _Judged:
         for absence in absences:
             of_partitions[absence.topic, absence.topic_key, absence.partition].append(absence)
         for (topic, topic_key, partition), missing in sorted(of_partitions.items()):
-            for group in _grouped(_Span(absence.since_us, absence.until_us) for absence in missing):
+            for group in _grouped(_joined(absence.span for absence in missing)):
                 if group.lasted_us(self._now_us) >= SHORT_FOR_US:
                     incident = self._add(REPLICAS_BEHIND, -1, topic, partition, group)
                     self.harm[incident].short.add((topic_key, partition))
@@ -302,11 +313,29 @@ def _leaderless(moves: list[Move]) -> Iterator[Absence]:
             yield Absence(*where, move.leader_before, move.at_us, move.until_us)
 
 
+def _joined(spans: Iterable[_Span]) -> Iterator[_Span]:
+    """Yields spans that touch or overlap as one: who else was missing meanwhile makes no other shortage."""
+    whole: _Span | None = None
+    for span in sorted(spans, key=lambda span: span.from_us):
+        if whole is None:
+            whole = span
+        elif whole.to_us is not None and span.from_us > whole.to_us:
+            yield whole
+            whole = span
+        elif whole.to_us is not None:
+            whole = whole._replace(to_us=None if span.to_us is None else max(whole.to_us, span.to_us))
+    if whole is not None:
+        yield whole
+
+
 def _while_enough(steps: list[tuple[int, int]], enough: int) -> Iterator[_Span]:
-    """Yields the times in which the sum of the steps, negative ones, is `enough` or more."""
+    """Yields the times in which the sum of the steps is `enough` or more.
+
+    Those of one instant are one: a refresh shows that one partition is whole again and another one is short.
+    """
     level, since_us = 0, None
-    for at_us, step in sorted(steps):
-        level -= step
+    for at_us, of_instant in groupby(sorted(steps), itemgetter(0)):
+        level += sum(step for _, step in of_instant)
         if level >= enough and since_us is None:
             since_us = at_us
         elif level < enough and since_us is not None:

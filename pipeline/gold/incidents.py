@@ -125,9 +125,10 @@ def _replicas(read: Read) -> DataFrame:
     assigned = read(SILVER_ISR_OBS).select(*PARTITION_KEY, f.col("state.replicas").alias("brokers"))
     current = read(GOLD_CURRENT_LEADER).select(*PARTITION_KEY)
     return (
-        assigned.distinct()
-        .join(current, [*PARTITION_KEY], "left_semi")
-        .select("cluster_id", f.explode("brokers").alias("broker"))
+        assigned.join(current, [*PARTITION_KEY], "left_semi")
+        .select(*PARTITION_KEY, f.explode("brokers").alias("broker"))
+        # A partition that was reassigned has had several lists of replicas.
+        .distinct()
         .groupBy("cluster_id", "broker")
         .agg(f.count("*").alias("partitions"))
     )

@@ -104,6 +104,65 @@ def of_many_partitions_two_that_lack_a_follower_are_incidents_if_they_last() -> 
 
 
 @story
+def a_broker_that_is_missing_here_when_it_is_back_there_is_not_down() -> Story:
+    """One refresh shows both, so they have the same time."""
+    boot = Boot("a")
+    for partition in (0, 1):
+        boot.sees(0, partition=partition)
+    boot.sees(100, partition=0, isr=[1, 2])
+    boot.sees(300, partition=0)
+    boot.sees(300, partition=1, isr=[1, 2])
+    boot.sees(700, partition=1)
+    rows = yield boot.events
+    assert _found(rows, "kind", "partition", "began_by", "over_by") == [
+        ("replicas_behind", 1, at(300), at(700))
+    ]
+
+
+@story
+def two_followers_that_are_behind_at_once_are_one_shortage_as_long_as_it_lasts() -> Story:
+    boot = Boot("a")
+    for partition in range(8):
+        boot.sees(0, partition=partition)
+    for partition, seconds in ((0, 160), (1, 320)):
+        boot.sees(100, partition=partition, isr=[1, 2])
+        boot.sees(110, partition=partition, isr=[1])
+        boot.sees(100 + seconds, partition=partition)
+    rows = yield boot.events
+    assert _found(rows, "kind", "partition", "began_by", "over_by", "times") == [
+        ("replicas_behind", 1, at(100), at(420), 1)
+    ]
+
+
+@story
+def a_broker_stays_down_if_another_one_fails_too() -> Story:
+    boot = Boot("a")
+    boot.sees(0)
+    boot.sees(100, leader=2, epoch=1, isr=[2, 3])
+    boot.sees(200, leader=3, epoch=2, isr=[3])
+    boot.sees(900, leader=3, epoch=2)
+    boot.beats(2_000)
+    rows = yield boot.events
+    assert _found(rows, "kind", "broker", "began_by", "over_by", "times") == [
+        ("broker_down", 1, at(100), at(900), 1),
+        ("broker_down", 2, at(200), at(900), 1),
+    ]
+
+
+@story
+def a_broker_is_down_if_a_third_of_its_partitions_lack_it_however_often_they_were_reassigned() -> Story:
+    boot = Boot("a")
+    for seconds, replicas in ((0, [1, 2, 3]), (10, [1, 2, 3, 4]), (20, [1, 3, 4]), (30, [4, 1, 2])):
+        for partition in range(3):
+            boot.sees(seconds, partition=partition, leader=4, isr=replicas, replicas=replicas)
+    for partition in (0, 1):
+        boot.sees(100, partition=partition, leader=4, isr=[4, 2], replicas=[4, 1, 2])
+    boot.beats(2_000)
+    rows = yield boot.events
+    assert _found(rows, "kind", "broker", "began_by", "over_by") == [("broker_down", 1, at(100), None)]
+
+
+@story
 def a_leader_that_is_moved_to_and_fro_flaps_and_two_moves_are_none() -> Story:
     boot = Boot("a")
     for partition, moves in ((0, 4), (1, 2)):

@@ -13,7 +13,9 @@ from pipeline.closing import OVER_AT
 from pipeline.stores.folders import MARK
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import CLOSED_LAYOUT, KINDS, PARQUET
+from pipeline.tables import GOLD_INCIDENTS
 from tests.pipeline.days import Days
+from tests.pipeline.fleets import Boot
 from tests.pipeline.kept_tables import differences, kept_tables
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.pipeline.fleets import Event
     from tests.pipeline.kept_tables import Tables
 
 
@@ -48,6 +51,7 @@ class _Kept:
 def test_what_cannot_be_maintained_is_named_with_the_remedy(tmp_path: Path) -> None:
     for words, said in (
         (["--out", str(tmp_path / "none")], "none is no folder: give the one that `run` writes to"),
+        (["--out", ""], "--out is empty"),
         (["--out", str(tmp_path), "--keep-days", "9"], "--keep-days 9: give at least 10"),
         (["--out", str(tmp_path), "--keep-days", "a year"], "Invalid value for '--keep-days'"),
     ):
@@ -106,3 +110,34 @@ def test_days_that_are_closed_have_the_rows_of_a_store_built_at_once(
         whole.close(name, "false", f"{over_at} < TIMESTAMP '2025-01-03'")
 
     assert differences(kept.gold(), at_once.gold()) == {}
+
+
+def test_a_topic_that_ends_on_an_open_day_keeps_the_rows_that_began_on_closed_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert spark.version
+    day_s = 24 * 3_600
+    boot = Boot("a")
+    boot.sees(-30 * day_s, leader=1, epoch=1)
+    boot.sees(-29 * day_s, leader=2, epoch=2, isr=[2, 3])
+    boot.ends(-20 * day_s, "gone")
+    boot.beats(-18 * day_s, uptime_s=12 * day_s)
+    kept, at_once = _Kept(tmp_path / "kept", PARQUET), _Kept(tmp_path / "at-once", PARQUET)
+    _write(kept.events / "one.jsonl", boot.events)
+    kept.run()
+    assert "are closed" in kept.says("maintain")
+    boot.beats(-18 * day_s + 60, uptime_s=12 * day_s + 60)
+    _write(kept.events / "two.jsonl", boot.events[-1:])
+    kept.run()
+    _write(at_once.events / "all.jsonl", boot.events)
+    at_once.run()
+    # An incident of more than eight days is counted from the last nine.
+    assert differences(kept.gold(), at_once.gold()).keys() <= {GOLD_INCIDENTS}
+
+
+def _write(file: Path, events: list[Event]) -> None:
+    lines = [
+        json.dumps(event | {"observed_at": event["observed_at"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")})
+        for event in events
+    ]
+    file.write_text("\n".join([*lines, ""]))

@@ -92,6 +92,8 @@ def test_a_place_that_cannot_be_read_or_written_is_refused(events: Path, tmp_pat
         (events, file): f"--out {file} is a file",
         (events, tmp_path / "out[1]"): f"--out {tmp_path / 'out[1]'}: Spark takes [ ] {{ }} * ? and \\ for a",
         (events, file / "out"): f"--out {file / 'out'} can't be written: Not a directory.",
+        ("", out): "--input is empty: is a variable of the shell not set?",
+        (events, ""): "--out is empty",
     }
     said = {
         each: _refused("run", "--source", "files", "--input", each[0], "--out", each[1]) for each in cases
