@@ -472,8 +472,14 @@ def test_a_missing_topic_is_logged_once_with_its_remedy_and_once_when_it_is_ther
     desk.producer.clock.advance(PAUSE_MS)
     desk.turn()
     desk.turn()
-    assert "events are acknowledged again" in caplog.text
     assert desk.topic.written == 1
+    desk.send("two", "three")
+    desk.turn()
+    assert caplog.text.count("events are acknowledged again") == 1
+    desk.producer.outcome_of = failing(missing())
+    desk.send("four")
+    desk.turn()
+    assert caplog.text.count("it does not exist: create it (docs/events.md); events wait") == 2
 
 
 def test_while_the_topic_takes_nothing_the_oldest_lines_are_given_up() -> None:
