@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
@@ -336,7 +336,9 @@ class RecordStream:
                 return
             except RecordTooLargeError as e:
                 at = e.record_index or 0
-                items[_position(items, records.pop(at), at)] = replace(refusal_of(e), place=None)
+                position = _position(items, records.pop(at), at)
+                e.record_index = chunk.first + position  # as the caller counts
+                items[position] = refusal_of(e)
             except (KafkaError, IllegalStateError) as e:
                 problem = refusal_of(e)
             except ProblemError as e:

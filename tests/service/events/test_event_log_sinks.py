@@ -234,7 +234,12 @@ def test_on_a_full_disk_events_wait_and_no_half_line_stays(
     disk.room_bytes = 1_000
     files.turn(outbox, 0)
     assert path.read_text() == "first\nsecond\nthird\n"
-    assert "can be written to again" in caplog.text
+    for room_bytes in (1_000, 0, 0, 1_000, 1_000):  # each time once, and again when it happens again
+        disk.room_bytes = room_bytes
+        outbox.put(Line(b"next"))
+        files.turn(outbox, 0)
+    assert caplog.text.count("No space left on device; events wait") == 2
+    assert caplog.text.count("can be written to again") == 2
     files.close(outbox, 0)
 
 
@@ -467,8 +472,14 @@ def test_a_missing_topic_is_logged_once_with_its_remedy_and_once_when_it_is_ther
     desk.producer.clock.advance(PAUSE_MS)
     desk.turn()
     desk.turn()
-    assert "events are acknowledged again" in caplog.text
     assert desk.topic.written == 1
+    desk.send("two", "three")
+    desk.turn()
+    assert caplog.text.count("events are acknowledged again") == 1
+    desk.producer.outcome_of = failing(missing())
+    desk.send("four")
+    desk.turn()
+    assert caplog.text.count("it does not exist: create it (docs/events.md); events wait") == 2
 
 
 def test_while_the_topic_takes_nothing_the_oldest_lines_are_given_up() -> None:

@@ -123,8 +123,8 @@ def test_each_answer_about_a_topic_is_as_old_as_what_is_known_of_it(partitions: 
     app.producer.set_topics({"other": partitions}, partial=True)
     for name, age_s in (("orders", "60"), ("other", "0")):
         answers = {path: app.get(path) for path in about(name)}
-        one, two = {"topic": name, "partition": 0}, {"topic": name, "key": "a"}
-        for lookups in ([one], [one, two]):
+        by_number, by_key = {"topic": name, "partition": 0}, {"topic": name, "key": "a"}
+        for lookups in ([by_number], [by_number, by_key]):
             answers[f"{lookups}"] = app.post("/v1/leaders", json={"lookups": lookups})
         assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(answers, 200)
         ages = {path: answer.headers["age"] for path, answer in answers.items()}

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tests.support.documented_requests import DocumentedRequest
 
 #: Their 503 is about the spool's disk, or a shutdown.
-WITHOUT_A_BROKER: Final = frozenset({"requeueRecords", "spoolRecords", "putDaprLabel"})
+WITHOUT_A_BROKER: Final = frozenset(
+    {"requeueRecords", "spoolRecords", "putDaprLabel", "watchChanges", "pollChanges"}
+)
 
 ALL: Final = (1, 2, 3)
 #: An attempt takes so long at most: the wait for metadata sees it end, or it does not.

@@ -146,8 +146,17 @@ async def test_a_record_that_is_too_large_fails_alone() -> None:
         return submit(topic, records, **asked)
 
     web.producer.submit = choosy  # type: ignore[method-assign]
-    outcomes = await outcomes_of(web, [record(0), BAD, record(2), record(3), record(4)])
-    assert statuses(outcomes) == [0, 422, 413, 413, 0]
+    with open_stream(web) as stream:
+        await stream.put([BAD], 1)
+        await stream.put([record(0), BAD, record(2), record(3), record(4)], 5)
+        stream.finish()
+        outcomes = await all_outcomes(stream)
+    assert statuses(outcomes) == [422, 0, 422, 413, 413, 0]
+    for index in (3, 4):  # the stream's index, not that among the records of a submit
+        problem = outcomes[index][1]
+        assert isinstance(problem, Problem)
+        assert problem.place == f"records[{index}]"
+        assert problem.detail == f"records[{index}]: The message is too large"
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"4"]]
     assert (web.app.sidecar.admission.bytes, web.app.sidecar.admission.requests) == (0, 0)
 
