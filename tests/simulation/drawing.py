@@ -42,6 +42,8 @@ _FAULTS_OF_A_PIPELINE: Final = (
     "stale metadata",
     "stuck broker",
 )
+#: How many seeds have requests that come again, slowly, while brokers are silent and the first one waits.
+_REPEATS: Final = 0.1
 #: How many seeds go on after a pause that is longer than unused topics are kept, by how many requests.
 _PAUSES: Final = 0.1
 _AFTER_A_PAUSE: Final = 20
@@ -203,6 +205,11 @@ def plan_of(seed: int) -> Plan:
         topics = [topics[0]._replace(partitions=1)]
         requests = _pipeline(pipeline, topics[0], kafka)
         faults = [_in_a_pipeline(pipeline) for _ in range(pipeline.randint(4, 12))]
+    repeats = Random(f"repeats {seed}")
+    if repeats.random() < _REPEATS:
+        at_ms = repeats.choice(requests).at_ms
+        requests = [_repeated(one) if 0 <= one.at_ms - at_ms < _STORM_MS else one for one in requests]
+        faults += [FaultPlan(at_ms, "stuck broker", broker_id, 3 * _STORM_MS) for broker_id in (1, 2, 3)]
     pause = Random(f"pause {seed}")
     if not (floods or is_pipeline) and pause.random() < _PAUSES:
         kafka |= {"metadata.max.idle.ms": str(_FORGET_MS), "metadata.max.age.ms": "500"}
@@ -218,6 +225,24 @@ def _moved(request: RequestPlan, by_ms: int, by_number: int) -> RequestPlan:
     number = request.number + by_number
     records = [record._replace(name=f"r{number}.{index}") for index, record in enumerate(request.records)]
     return request._replace(number=number, at_ms=request.at_ms + by_ms, records=records)
+
+
+def _repeated(request: RequestPlan) -> RequestPlan:
+    """Its caller leaves at once, and comes again with the same key and a body that takes half of its time."""
+    if request.form not in ("json", "octet") or not request.sets_times:
+        return request
+    timeout_ms = min(request.timeout_ms, 2 * _STORM_MS)
+    return request._replace(
+        has_key=True,
+        timeout_ms=timeout_ms,
+        pauses_ms=[0],
+        leaves_after_ms=30,
+        leaves_tries=1,
+        retries=1,
+        retry_after_ms=20,
+        retry_sidecar=request.sidecar,
+        retry_pauses_ms=[0, timeout_ms // 2],
+    )
 
 
 def _left_once(request: RequestPlan, random: Random) -> RequestPlan:
