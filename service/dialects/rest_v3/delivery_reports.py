@@ -24,6 +24,7 @@ from service.produce.producing import Producing, RecordOutcome
 from service.produce.record_stream import Item
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError
+from service.wire.waiting import refusal_of
 
 #: Kafka's own size of a null key or value.
 _SIZE_OF_NULL: Final = -1
@@ -59,8 +60,8 @@ async def deliver(
                 topic, submitted, times, since_ms=since_ms, permit=permit, receive=receive
             )
         except ProblemError as e:
-            for index in _concerned(e, list(records)):
-                answered[index] = e.problem
+            for index, problem in _concerned(e, list(records)):
+                answered[index] = problem
                 del records[index]
         else:
             outcomes = await producing.answered(submitted, result, lambda outcomes: outcomes)
@@ -70,12 +71,13 @@ async def deliver(
     return [outcome for outcome in answered if outcome is not None]
 
 
-def _concerned(error: ProblemError, indices: Sequence[int]) -> Sequence[int]:
+def _concerned(error: ProblemError, indices: Sequence[int]) -> list[tuple[int, Problem]]:
     """Returns the items that the client's refusal concerns: the one that is too large, or all."""
     cause = error.__cause__
     if isinstance(cause, RecordTooLargeError) and cause.record_index is not None:
-        return [indices[cause.record_index]]
-    return indices
+        index = cause.record_index = indices[cause.record_index]  # as the caller counts
+        return [(index, refusal_of(cause))]
+    return [(index, error.problem) for index in indices]
 
 
 class Awaited(NamedTuple):

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from client_core import Phase, ProducerRecord, RecordFailure, TimeoutError, Written
+from client_core import (
+    Phase,
+    ProducerRecord,
+    RecordFailure,
+    RecordTooLargeError,
+    TimeoutError,
+    Written,
+)
 from service.dialects.rest_v3 import schemas
 from tests.support.http_app import HttpApp
 
@@ -172,6 +179,26 @@ def test_another_cluster_is_404_and_a_body_too_large_413(http: HttpApp) -> None:
     small = HttpApp(max_body_bytes=100)
     small.producer.set_topics({"orders": 3})
     assert refused(small, b" " * 101) == (413, 413)
+
+
+def test_each_entry_that_is_too_large_is_named_by_its_own_index(http: HttpApp) -> None:
+    submit = http.producer.submit
+
+    def picky(topic: str, posted: Any, **asked: Any) -> Any:
+        for index, record in enumerate(posted):
+            if record.value == b"large":
+                error = RecordTooLargeError("The message is 2000000 bytes")
+                error.record_index = index
+                raise error
+        return submit(topic, posted, **asked)
+
+    http.producer.submit = picky  # type: ignore[assignment,method-assign]
+    values = ["a", "large", "b", "large"]
+    _, failures = post(
+        http, *({"id": str(index), "value": text(value)} for index, value in enumerate(values))
+    )
+    named = {failure["id"]: failure["message"].partition(":")[0] for failure in failures}
+    assert named == {"1": "records[1]", "3": "records[3]"}
 
 
 def test_each_request_is_counted_by_its_outcome(http: HttpApp) -> None:
