@@ -11,6 +11,7 @@ the first read.
 
 from __future__ import annotations
 
+import base64
 import re
 import ssl
 from collections.abc import Callable, Sequence
@@ -20,9 +21,14 @@ from client_core import Event, certificate_expires_at_s
 from service.base.settings import Settings
 from service.base.watched_file import FileFaultError, Timers, WatchedFiles
 
-_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
-_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
+#: OpenSSL's older label of a certificate begins with X509.
+_CERTIFICATE: Final = re.compile(
+    rb"-----BEGIN (?:X509 )?CERTIFICATE-----([^-]*)-----END (?:X509 )?CERTIFICATE-----"
+)
+_BEGIN: Final = re.compile(rb"-----BEGIN (?:X509 )?CERTIFICATE-----")
 _KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+#: By its label, or by a header of OpenSSL's older format; not by a comment.
+_ENCRYPTED: Final = re.compile(rb"-----BEGIN ENCRYPTED |^\s*Proc-Type:.*ENCRYPTED", re.MULTILINE)
 
 #: OpenSSL's reasons when key and certificate are no pair, of the same or of different types.
 _MISMATCHES: Final = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"})
@@ -104,14 +110,14 @@ def _make(paths: Sequence[str], contents: Sequence[bytes]) -> _Made:
 def _certificates(path: str, content: bytes) -> list[bytes]:
     """Returns the certificates of a PEM text as DER, at least one; OpenSSL can read each."""
     found = _CERTIFICATE.findall(content)
-    if (begun := content.count(_BEGIN)) > len(found):
+    if (begun := len(_BEGIN.findall(content))) > len(found):
         raise FileFaultError(f"{path}: one of {begun} certificates has no END; was the file cut?")
     if not found:
         raise FileFaultError(f"{path} holds no PEM certificate (-----BEGIN CERTIFICATE-----)")
     read: list[bytes] = []
-    for count, pem in enumerate(found, 1):
+    for count, body in enumerate(found, 1):
         try:
-            der = ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))
+            der = base64.b64decode(b"".join(body.split()), validate=True)
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=der)
         except (ssl.SSLError, ValueError) as e:
             raise FileFaultError(f"{path}: certificate {count} of {len(found)} is damaged") from e
@@ -122,7 +128,7 @@ def _certificates(path: str, content: bytes) -> list[bytes]:
 def _identify(context: ssl.SSLContext, certificate_file: str, key_file: str, key: bytes) -> None:
     if not _KEY.search(key):
         raise FileFaultError(f"{key_file} holds no PEM key (-----BEGIN PRIVATE KEY-----)")
-    if b"ENCRYPTED" in key:
+    if _ENCRYPTED.search(key):
         raise FileFaultError(f"{key_file}: the key is encrypted; give one without a password")
     try:
         # OpenSSL reads the files itself. If they change in this moment, the next check notices. Always pass a

@@ -116,7 +116,8 @@ class RunTime:
             media_type, body = await self._answer(scope, receive)
         except ProblemError as refused:
             refusal = native(refused.problem)
-            headers = [*refused.problem.all_headers(), _NO_STORE]
+            headers = refused.problem.all_headers()
+            headers += [] if _NO_STORE in headers else [_NO_STORE]
             await respond_with(send, refusal.status, refusal.media_type, refusal.body, headers)
             return
         await respond_with(send, 200, media_type, body.encode(), [_NO_STORE])

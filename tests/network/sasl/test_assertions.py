@@ -116,6 +116,10 @@ def test_a_key_may_be_in_openssls_older_form(files: Files, algorithm: str) -> No
     verified(made.assertion(), algorithm)
 
 
+def test_a_comment_about_encryption_makes_no_key_an_encrypted_one(files: Files) -> None:
+    verified(files.signed(f"the ENCRYPTED one is kept elsewhere\n{pem(rsa_key())}").assertion())
+
+
 def test_claims_of_the_settings_and_their_times(files: Files) -> None:
     made = files.signed(
         pem(rsa_key()), audience="https://idp", subject="me", lifetime_s=7, not_before_s=0, has_jti=True

@@ -317,6 +317,19 @@ async def test_new_connections_get_the_new_certificate_and_old_ones_go_on(files:
 
 
 @on_each_loop
+async def test_openssls_older_label_and_a_comment_about_encryption_are_taken(files: Files) -> None:
+    identity = files.authority.issue("localhost")
+    write_pem(files.certificate, identity.chain.replace(" CERTIFICATE-", " X509 CERTIFICATE-"))
+    write_pem(files.key, f"the ENCRYPTED one is kept elsewhere\n{identity.key}")
+    files.clients.write_trust(files.client_ca)
+    authority = files.client_ca.read_text(encoding="ascii")
+    write_pem(files.client_ca, authority.replace(" CERTIFICATE-", " X509 CERTIFICATE-"))
+    async with over_tls(files.tls(asks_clients=True)) as served:
+        answer = await ask(served, files.caller(files.clients.issue("client")))
+    assert answer.endswith(b"https")
+
+
+@on_each_loop
 async def test_the_authority_of_clients_is_reloaded_with_the_rest(files: Files) -> None:
     files.clients.write_trust(files.client_ca)
     tls, other = files.tls(asks_clients=True), Authority()

@@ -132,6 +132,7 @@ def test_nothing_is_shown_or_changed_without_the_token(web: HttpApp, root: loggi
     for headers in ({}, {"authorization": "Bearer other"}):
         answers = ask(web, root, *calls, headers=headers)
         assert [answer.status_code for answer in answers] == [401] * 5
+        assert {answer.headers["cache-control"] for answer in answers} == {"no-store"}
         realms = [answer.headers["www-authenticate"].partition(",")[0] for answer in answers]
         assert realms == ['Bearer realm="pilotfish admin"'] * 5
         assert all("admin_token_file" in answer.json()["detail"] for answer in answers)
