@@ -97,8 +97,13 @@ def _refuse_out(out: Path, store: str) -> None:
     """Makes the same checks as `open_store`, but before Spark starts."""
     if out.exists() and not out.is_dir():
         raise RunOptionsError(f"--out {out} is a file: give a folder.")
-    if (out / MARK).exists():
-        refuse_if_foreign(read_json_object(str(out / MARK), (out / MARK).read_text("utf-8")), str(out), store)
+    mark = out / MARK
+    if mark.exists():
+        try:
+            text = mark.read_text("utf-8")
+        except (OSError, ValueError) as e:
+            raise RunOptionsError(f"{mark} can't be read, or is not Pilotfish's: give another --out.") from e
+        refuse_if_foreign(read_json_object(str(mark), text), str(out), store)
 
 
 def _refuse_input(source: Path, out: Path) -> None:

@@ -111,6 +111,12 @@ def test_tables_of_the_other_store_or_layout_are_refused(events: Path, tmp_path:
 
     (tmp_path / MARK).write_text("{")
     assert "is no JSON" in _refused(*run)
+    unreadable = f"{tmp_path / MARK} can't be read, or is not Pilotfish's: give another --out"
+    (tmp_path / MARK).write_bytes(b"\xff")
+    assert unreadable in _refused(*run)
+    (tmp_path / MARK).unlink()
+    (tmp_path / MARK).mkdir()
+    assert unreadable in _refused(*run)
 
 
 def test_a_second_run_into_the_same_folder_is_refused_while_the_first_one_is_there(
