@@ -69,6 +69,7 @@ def test_a_source_without_its_place_or_with_options_of_the_other_one_is_refused(
     cases: dict[tuple[str, ...], str] = {
         ("files",): "--source files reads a folder: give it by --input",
         ("kafka",): "give them by --bootstrap-servers host:port",
+        ("kafka", "--bootstrap-servers", ""): "--bootstrap-servers is empty: is a variable",
         ("kafka", "--bootstrap-servers", "h:1", "--input", "x"): "--input is for --source files",
         ("files", "--input", "x", "--bootstrap-servers", "h:1"): "--bootstrap-servers is for",
         ("files", "--input", "x", "--kafka", "a=b"): "--kafka is for --source kafka, and this is",
