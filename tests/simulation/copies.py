@@ -135,12 +135,12 @@ def reason_of(run: Run, value: bytes, first: Append, again: Append) -> str:
             append.client == first.client and append.at_ms < refusal.at_ms for append in stored
         ):
             return "F: a batch was too large when it came again"
-    if value in run.brokers.truncated and not _is_in_a_log(run, value, first):
+    if value in run.brokers.truncated and not is_in_a_log(run, value, first):
         return "G: a leader that was cut off dropped the first"
     return ""
 
 
-def _is_in_a_log(run: Run, value: bytes, append: Append) -> bool:
+def is_in_a_log(run: Run, value: bytes, append: Append) -> bool:
     """Returns whether the record is still there where it was stored, now that the run is over."""
     where = run.brokers.committed().get(value, ())
     return any((place, record.offset) == (append.place, append.offset) for place, record in where)

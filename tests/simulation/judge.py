@@ -31,7 +31,7 @@ import msgspec
 from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
 from tests.simulation.callers import value_of
-from tests.simulation.copies import forgot, judge_copies, reason_of
+from tests.simulation.copies import forgot, is_in_a_log, judge_copies, reason_of
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -468,7 +468,9 @@ class Judge:
             )
             for append in appends
         )
-        return first.offset if is_copy and value not in self._brokers.truncated else offset
+        # What a leader that was cut off dropped may be another copy.
+        is_there = value not in self._brokers.truncated or is_in_a_log(self._run, value, first)
+        return first.offset if is_copy and is_there else offset
 
     def _judge_order_of_spool(
         self,

@@ -245,6 +245,14 @@ def test_a_request_that_a_leader_that_was_cut_off_stores_late_is_the_first_copy(
     assert first.sent_ms > late.sent_ms
 
 
+def test_a_record_whose_second_copy_was_dropped_is_where_it_was_first() -> None:
+    """Seed 412950: a broker that started again knew the last batch only, and all were numbered again."""
+    kept: list[Run] = []
+    run(plan_of(412_950), keep=kept)
+    value = value_of(kept[0].plan.requests[84].records[0])
+    assert [append.offset for append in kept[0].brokers.wire.appends[value]] == [182, 186, 186]
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 
