@@ -10,6 +10,8 @@ on the wire between the two: the client had no acknowledgement of the first, and
         behind it are numbered again
     G   a leader that was cut off had stored it alone, and dropped it later: the next leader did not know
         the sequence of the batch before it, which had failed
+    H   an attempt without an answer was still on its way when another broker refused the batch as out of
+        order, because the one before it had failed: it was stored after the batch was numbered again
 
 Another write under the same sequence is explained where the broker forgot the first one, or lost it.
 A and B of docs/reliability.md are requests of a caller, and C those of a spool: they count as asked for.
@@ -137,6 +139,8 @@ def reason_of(run: Run, value: bytes, first: Append, again: Append) -> str:
             return "F: a batch was too large when it came again"
     if value in run.brokers.truncated and not is_in_a_log(run, value, first):
         return "G: a leader that was cut off dropped the first"
+    if any(value in refusal.values and first.sent_ms < refusal.at_ms < first.at_ms for refusal in refusals):
+        return "H: an earlier attempt came after the batch was refused as out of order"
     return ""
 
 

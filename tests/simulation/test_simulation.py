@@ -253,6 +253,15 @@ def test_a_record_whose_second_copy_was_dropped_is_where_it_was_first() -> None:
     assert [append.offset for append in kept[0].brokers.wire.appends[value]] == [182, 186, 186]
 
 
+def test_an_attempt_that_is_on_its_way_when_its_batch_is_numbered_again_is_a_copy() -> None:
+    """Seed 403898: its connection was closed for lack of an answer, and its broker took it later."""
+    kept: list[Run] = []
+    run(plan_of(403_898), keep=kept)
+    assert kept[0].world.reached[
+        "stored twice, H: an earlier attempt came after the batch was refused as out of order"
+    ]
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 
