@@ -70,7 +70,7 @@ def certificates(text: str, name: str) -> list[bytes]:
     Raises ConfigError when there is none, or one is cut or not base64. Java ignores one without its END: of a
     file that is still being written, a part of the authorities would count.
     """
-    blocks = _blocks(text)
+    blocks = pem_blocks(text)
     found = [block for block in blocks if block.label in _CERTIFICATE_LABELS]
     begun = sum(begin[1] in _CERTIFICATE_LABELS for begin in _BEGIN.finditer(text))
     if begun > len(found):
@@ -84,7 +84,7 @@ def certificates(text: str, name: str) -> list[bytes]:
 
 def private_key(text: str, name: str) -> PemBlock:
     """Returns the only private key of a text. Raises ConfigError when there is none, or more than one."""
-    blocks = _blocks(text)
+    blocks = pem_blocks(text)
     found = [block for block in blocks if block.label.endswith("PRIVATE KEY")]
     if not found:
         raise ConfigError(f"{name}: it has no private key; {_what_there_is(blocks)}", name=name)
@@ -118,7 +118,7 @@ def private_file(text: str) -> Iterator[str]:
             yield file.name
 
 
-def _blocks(text: str) -> list[PemBlock]:
+def pem_blocks(text: str) -> list[PemBlock]:
     """Returns the blocks in order: each BEGIN with the first END of its label after it, if there is one.
 
     Two passes over the text, so that a file of only BEGINs does not block the I/O thread.

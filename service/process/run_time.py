@@ -117,7 +117,8 @@ class RunTime:
         except ProblemError as refused:
             refusal = native(refused.problem)
             headers = refused.problem.all_headers()
-            headers += [] if _NO_STORE in headers else [_NO_STORE]
+            if _NO_STORE not in headers:  # a 401 has it
+                headers.append(_NO_STORE)
             await respond_with(send, refusal.status, refusal.media_type, refusal.body, headers)
             return
         await respond_with(send, 200, media_type, body.encode(), [_NO_STORE])

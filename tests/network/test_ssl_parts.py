@@ -136,7 +136,7 @@ def test_blocks_are_those_of_the_plain_expression() -> None:
     for seed in range(3_000):
         random = Random(seed)
         text = "".join(random.choices(pieces, k=random.randrange(12)))
-        assert [(block.label, block.body) for block in ssl_pem._blocks(text)] == plain.findall(text), text
+        assert [(block.label, block.body) for block in ssl_pem.pem_blocks(text)] == plain.findall(text), text
 
 
 def test_a_file_of_nothing_but_beginnings_is_refused_in_one_pass() -> None:

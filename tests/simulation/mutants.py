@@ -39,7 +39,7 @@ _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
     "idempotency-key-of-all-callers": "callers have no tokens",
     "rights-and-keys-of-others": "callers have no tokens",
     "empty-value-read-as-null": "no value is empty",
-    "keyless-records-behind-keyed-ones": "all records of a request have the same key",
+    "keyless-records-behind-keyed-ones": "records without a key are in no order",
     "spool-writer-not-notified": "the writer's actor looks at the queue",
     "spool-close-leaves-the-queue": "the writer's actor writes the queue",
     "wakeups-dropped": "the second of the two is out of sight; the first is played alone",

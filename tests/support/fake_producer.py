@@ -12,7 +12,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from client_core.errors import IllegalStateError, KafkaError, TimeoutError, UnknownTopicOrPartitionError
+from client_core.errors import (
+    IllegalStateError,
+    KafkaError,
+    RecordTooLargeError,
+    TimeoutError,
+    UnknownTopicOrPartitionError,
+)
 from client_core.events import NO_EVENTS, EventSink, MetadataRefreshed
 from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
 from client_core.metadata.metadata_changes import changes_between
@@ -101,6 +107,8 @@ class FakeProducer:
     undelivered: list[FakeTicket] = field(default_factory=list)
     #: What `submit` raises, as for a record that is too large.
     refuses: Exception | None = None
+    #: The values of records that are refused as too large.
+    too_large: frozenset[bytes] = frozenset()
     waiting: list[FakeTicket] = field(default_factory=list)
     submitted: list[list[ProducerRecord]] = field(default_factory=list)
     #: Refreshes for the age of answers: no broker answers one, at once, unless `holds_refreshes` is set.
@@ -302,6 +310,11 @@ class FakeProducer:
     ) -> FakeTicket:
         if self.refuses is not None:
             raise self.refuses
+        for index, record in enumerate(records):
+            if record.value in self.too_large:
+                error = RecordTooLargeError("The message is 2000000 bytes")
+                error.record_index = index
+                raise error
         self.submitted.append(list(records))
         ticket = self._take(
             "records",

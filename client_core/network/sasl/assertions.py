@@ -18,13 +18,13 @@ KIP-1139, KIP-1258.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from client_core.errors import ConfigError, SaslAuthenticationError
 from client_core.network.sasl.client_jwt_validator import validate_structure
 from client_core.network.secret import HIDDEN, InForce, Secret, text
+from client_core.network.ssl_pem import pem_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from client_core.events import EventSink
     from client_core.network.secret import SecretSource
     from client_core.network.security_config import AssertionConfig
-
-#: By its label, or by a header of OpenSSL's older format; not by a comment.
-_ENCRYPTED: Final = re.compile(r"-----BEGIN ENCRYPTED |^\s*Proc-Type:.*ENCRYPTED", re.MULTILINE)
 
 ASSERTION_FILE: Final = "sasl.oauthbearer.assertion.file"
 PRIVATE_KEY_FILE: Final = "sasl.oauthbearer.assertion.private.key.file"
@@ -201,7 +198,7 @@ def _private_key(algorithm: str, texts: _Texts) -> RSAPrivateKey | EllipticCurve
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    is_encrypted = _ENCRYPTED.search(texts.key) is not None
+    is_encrypted = any(block.is_encrypted for block in pem_blocks(texts.key))
     if is_encrypted and texts.passphrase is None:
         raise _unusable(f"holds an encrypted key; set {_PASSPHRASE}.file")
     if not is_encrypted and texts.passphrase is not None:

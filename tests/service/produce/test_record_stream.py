@@ -14,7 +14,6 @@ from client_core import (
     ProducerRecord,
     RecordFailure,
     RecordMetadata,
-    RecordTooLargeError,
     Written,
 )
 from client_core.errors import error_for
@@ -135,17 +134,7 @@ async def test_a_failure_is_reported_and_the_stream_goes_on() -> None:
 
 async def test_a_record_that_is_too_large_fails_alone() -> None:
     web = app()
-    refused = [1, 1]
-    submit = web.producer.submit
-
-    def choosy(topic: str, records: Sequence[ProducerRecord], **asked: Any) -> Any:
-        if refused:
-            error = RecordTooLargeError("The message is too large")
-            error.record_index = refused.pop()
-            raise error
-        return submit(topic, records, **asked)
-
-    web.producer.submit = choosy  # type: ignore[method-assign]
+    web.producer.too_large = frozenset({b"2", b"3"})
     with open_stream(web) as stream:
         await stream.put([BAD], 1)
         await stream.put([record(0), BAD, record(2), record(3), record(4)], 5)
@@ -156,7 +145,7 @@ async def test_a_record_that_is_too_large_fails_alone() -> None:
         problem = outcomes[index][1]
         assert isinstance(problem, Problem)
         assert problem.place == f"records[{index}]"
-        assert problem.detail == f"records[{index}]: The message is too large"
+        assert problem.detail == f"records[{index}]: The message is 2000000 bytes"
     assert [[r.value for r in records] for records in web.producer.submitted] == [[b"0", b"4"]]
     assert (web.app.sidecar.admission.bytes, web.app.sidecar.admission.requests) == (0, 0)
 
