@@ -44,6 +44,8 @@ _FAULTS_OF_A_PIPELINE: Final = (
 )
 #: How many seeds have requests that come again, slowly, while brokers are silent and the first one waits.
 _REPEATS: Final = 0.1
+#: How many seeds with a spool have slow bodies for it, on a disk that is slow, fails, and loses its power.
+_SLOW_SPOOLS: Final = 0.15
 #: How many seeds go on after a pause that is longer than unused topics are kept, by how many requests.
 _PAUSES: Final = 0.1
 _AFTER_A_PAUSE: Final = 20
@@ -210,6 +212,11 @@ def plan_of(seed: int) -> Plan:
         at_ms = repeats.choice(requests).at_ms
         requests = [_repeated(one) if 0 <= one.at_ms - at_ms < _STORM_MS else one for one in requests]
         faults += [FaultPlan(at_ms, "stuck broker", broker_id, 3 * _STORM_MS) for broker_id in (1, 2, 3)]
+    slow = Random(f"slow spool {seed}")
+    if has_spool and not is_pipeline and slow.random() < _SLOW_SPOOLS:
+        requests = [_spooled_slowly(one, slow) for one in requests]
+        for _ in range(4):
+            faults += _amid_the_spool(slow, slow.choice(requests).at_ms)
     pause = Random(f"pause {seed}")
     if not (floods or is_pipeline) and pause.random() < _PAUSES:
         kafka |= {"metadata.max.idle.ms": str(_FORGET_MS), "metadata.max.age.ms": "500"}
@@ -243,6 +250,26 @@ def _repeated(request: RequestPlan) -> RequestPlan:
         retry_sidecar=request.sidecar,
         retry_pauses_ms=[0, timeout_ms // 2],
     )
+
+
+def _spooled_slowly(request: RequestPlan, random: Random) -> RequestPlan:
+    """Perhaps it goes to the spool, and its body takes half of its time."""
+    if request.form not in ("json", "spool") or request.sidecar or not request.sets_times:
+        return request
+    timeout_ms = random.choice((200, 700))
+    pauses_ms = random.choice(([0], [0, timeout_ms // 2]))
+    return request._replace(form="spool", timeout_ms=timeout_ms, pauses_ms=pauses_ms, retry_sidecar=0)
+
+
+def _amid_the_spool(random: Random, at_ms: int) -> Iterator[FaultPlan]:
+    """Ends the process while the disk has a part of what the spool writes, or has failed to."""
+    dies = FaultPlan(random.choice((2, 20, 100, 300)), random.choice(("power cut", "sigkill")), 2, 100)
+    if random.random() < 0.5:
+        yield FaultPlan(at_ms, "slow disk", 2, 900, then=dies)
+        return
+    if random.random() < 0.5:
+        yield FaultPlan(at_ms, "no new files", 2, 1_500)
+    yield FaultPlan(at_ms, "disk eio", 2, 0, random.choice(("fsync", "write")), then=dies)
 
 
 def _left_once(request: RequestPlan, random: Random) -> RequestPlan:
