@@ -1,4 +1,4 @@
-"""Manages the spool's files (segments): names, order, sizes, creation, deletion, and repair at the start.
+"""Manages the spool's files (segments): names, order, sizes, creation and deletion.
 
     00000000000000000017-0000000003-9f86d081884c7d65.segment    first sequence number, generation, salt
 
@@ -9,8 +9,9 @@ superseded, and ignored. They are from a group whose fsync failed: it was refuse
 again, but the disk may still have it. So a record that was reported as not written never comes back, even if
 the file could not be cut.
 
-At the start the torn tail of the last file is cut: bytes after the last intact frame. Other bytes that are no
-frame are damage; the reader finds the frames after them.
+Each process begins a file of its own. So nobody reads the torn tail of an earlier process's last file: the
+bytes after its last intact frame. Other bytes that are no frame are damage; the reader finds the frames after
+them.
 
 One lock; the writer's thread adds files, the delivery's removes them.
 """
@@ -71,7 +72,7 @@ class Segments:
     """All files of one spool."""
 
     def __init__(self, folder: Path, disk: Disk) -> None:
-        """Lists the files of an earlier process, and cuts a torn tail. Raises OSError."""
+        """Lists the files of earlier processes, and finds the next number. Raises OSError."""
         self.folder: Final = folder
         self.disk: Final = disk
         self._lock = threading.Lock()
@@ -167,15 +168,7 @@ class Segments:
             end = frame.end
             sequence = max(sequence, frame.sequence + 1)
         if end < len(data):
-            self._cut(last, end, len(data))
+            _log.warning(
+                "spool: %s ends in the middle of a record: %d bytes are ignored", last, len(data) - end
+            )
         return sequence
-
-    def _cut(self, segment: Segment, end: int, size: int) -> None:
-        _log.warning("spool: %s ended in the middle of a record: %d bytes cut off", segment, size - end)
-        descriptor = self.disk.reopen(self.path_of(segment))
-        try:
-            self.disk.truncate(descriptor, end)
-            self.disk.fsync(descriptor)
-        finally:
-            self.disk.close(descriptor)
-        self._sizes[segment] = end

@@ -249,7 +249,7 @@ def _under_key(state: State, client: int) -> int | None:
     if not state.keyed:
         return None
     for index, one in enumerate(state.submissions):
-        if one.client == client and one.where in (*_OPEN, *_MAYBE_WRITTEN):
+        if one.client == client and not one.by_spool and one.where in (*_OPEN, *_MAYBE_WRITTEN):
             return index
     return None
 

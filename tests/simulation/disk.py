@@ -129,6 +129,12 @@ class SimulatedDisk(CrashDisk):
             return written
         return super().write(descriptor, data)
 
+    def truncate(self, descriptor: int, size: int) -> None:
+        if self._suffixes.get(descriptor) == _SEGMENT and self.no_new_files:
+            self._world.reach("a failed write to the spool could not be cut off")
+            raise OSError(errno.EIO, "no truncate here")
+        super().truncate(descriptor, size)
+
     def unlink(self, path: Path) -> None:
         super().unlink(path)
         if path.suffix == _SEGMENT:

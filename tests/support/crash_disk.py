@@ -8,8 +8,8 @@
 
 The disk has the initial state, the bytes of each file's last fsync, and the names of each folder's last
 `sync_folder`. `cut_power` keeps no more than that. A real file system may keep more, and `states` yields all
-possibilities: any of the names, and of the bytes all, a part, zeros, or their end without their beginning. A
-rename is done whole or not at all.
+possibilities: any of the names, and of the bytes all, a part, zeros, or their end without their beginning, or
+what was cut off. A rename is done whole or not at all.
 
 After a failed fsync the pages are lost, as in Linux: the next fsync of the file succeeds, and the earlier
 writes are zeros on the disk. One thread.
@@ -249,7 +249,16 @@ def _last_piece_as(change: Callable[[bytes], bytes]) -> Callable[[_File], bytes]
     return bytes_of
 
 
+def _before_the_cut(file: _File) -> bytes:
+    """All writes to a file, but not that it was truncated at the end."""
+    pieces = list(file.since)
+    while pieces and pieces[-1].data is None:
+        pieces.pop()
+    return _applied(file.synced, pieces)
+
+
 _KEPT: Final = (
+    _before_the_cut,
     _last_piece_as(lambda data: data),
     _last_piece_as(lambda data: data[: len(data) // 2]),
     _last_piece_as(lambda data: data[:-1]),

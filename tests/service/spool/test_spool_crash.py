@@ -112,21 +112,6 @@ def test_a_file_of_dead_letters_that_was_taken_away_stays_away(rig: SpoolRig) ->
     assert (rig.spool.dead_letters.records, list(dead_letters_in(rig.folder))) == (0, [])
 
 
-def test_a_torn_tail_that_was_cut_stays_cut(rig: SpoolRig, caplog: pytest.LogCaptureFixture) -> None:
-    rig.spool_in(records(1))
-    rig.let_go()
-    path = rig.segments[0]
-    path.write_bytes(path.read_bytes() + b"torn")
-    whole = path.stat().st_size - 4
-    again = begun(rig.folder)
-    assert "4 bytes cut off" in caplog.text
-    caplog.clear()
-    assert open_files(rig.folder) == []
-    again = after_the_cut(again)
-    assert ("cut off" in caplog.text, path.stat().st_size) == (False, whole)
-    again.let_go()
-
-
 def test_folders_that_are_made_are_on_the_disk_if_need_be_by_the_next_process(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
