@@ -14,6 +14,7 @@
     gave up             failed of a cause that there was not: no broker gave that error, no time was over, or
                         SIGTERM had left it more time
     never sent          "unknown" was said of a record that was not on its way
+    metrics             a request or a replay is not counted once, under the status of its answer
     unexpected exception    the product logged a stack
 
 Which copies of a record are explained is in copies.py, where "stored twice" and "written no" are judged; the
@@ -22,7 +23,7 @@ rule "sequence" is in brokers.py.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -308,9 +309,29 @@ class Judge:
                 self._judge_stored(topic, value, of_record, stored.get(value, []), dead)
                 judge_copies(self._run, value, of_record)
                 self._judge_sending(index, value, of_record)
+        self._judge_metrics()
         self._note_epochs()
         self._judge_order(tries)
         self._judge_order_of_spool(stored, tries)
+
+    def _judge_metrics(self) -> None:
+        """Judges the counters of the processes that live: each request counts once, as it was answered."""
+        for process in self._run.sidecars:
+            if process is None:
+                continue
+            tries = [attempt for attempt in self._run.attempts if attempt.process is process]
+            answers = Counter(str(attempt.status) for attempt in tries if not attempt.is_cut)
+            replays = sum(attempt.is_replayed for attempt in tries if not attempt.is_cut)
+            # What was counted of a request whose caller has left, nobody knows.
+            cut = sum(attempt.is_cut for attempt in tries)
+            counted = process.counted()
+            counted_replays = counted.pop("replays", 0)
+            if not replays <= counted_replays <= replays + cut:
+                raise SimulationError("metrics", f"{counted_replays} replays are counted of {replays}")
+            if counted.total() != len(tries) or answers - counted:
+                raise SimulationError(
+                    "metrics", f"{dict(counted)} are counted of {dict(answers)} and {cut} that were cut"
+                )
 
     def _note_epochs(self) -> None:
         epochs: dict[str, set[tuple[int | None, int | None]]] = defaultdict(set)

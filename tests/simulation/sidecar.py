@@ -11,6 +11,8 @@ it does; the wakeups of the product decide when. FastAPI is left out: ProduceEnd
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from client_core import KafkaProducer, LoopCompletions, Phase, RecordFailure, Written
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _NEVER_WOKEN: Final = -1
+#: The files that a spool has open: one for records, and one for dead letters.
+_OPEN_FILES: Final = 2
 
 
 class IoActor:
@@ -103,22 +107,36 @@ class IoActor:
             io._wakes_by_ms = self._wakes_by_ms
 
 
+class _Notified(threading.Condition):
+    """A condition that nobody waits for, and that remembers that it was notified."""
+
+    was_notified = False
+
+    def notify(self, n: int = 1) -> None:
+        self.was_notified = True
+
+
 class WriterActor:
-    """The spool's writer."""
+    """The spool's writer. It waits where it has found nothing, until it is notified."""
 
     name = "spool writer"
 
     def __init__(self, writer: SpoolWriter) -> None:
         self._writer = writer
+        self._condition = writer._condition = _Notified()
+        self._waits = True
 
     def due_ms(self, now_ms: int) -> int | None:
-        return now_ms if self._writer._queue else None
+        may_look = self._condition.was_notified or not self._waits
+        return now_ms if may_look and self._writer._queue else None
 
     def run(self) -> None:
+        self._condition.was_notified = False
         try:
             self._writer.turn()
         except KilledError:
             return
+        self._waits = not self._writer._queue
 
 
 class DeliveryActor:
@@ -534,10 +552,24 @@ class Process:
             "parked": self.waits,
         }
         if self.spool is not None:
+            held["requests that the spool's writer has"] = len(self.spool.writer._queue)
             held["spooled records"] = self.spool.entries
             held["memory of the spool's delivery"] = self.spool.delivery.lanes._memory_bytes
             held["memory of the spool's producer"] = int(self.spool_producer._accumulator.has_incomplete)
+        if self._disk is not None:
+            held["files that nobody closes"] = max(self._disk.open_files - _OPEN_FILES, 0)
         return held
+
+    def counted(self) -> Counter[str]:
+        """Returns what the metrics count: requests by status, and replays."""
+        counted: Counter[str] = Counter()
+        for family in self.sidecar.http.collect():
+            for sample in family.samples:
+                if sample.name == "pilotfish_http_requests_total":
+                    counted[sample.labels["code"]] += int(sample.value)
+                elif sample.name == "pilotfish_idempotency_replays_total":
+                    counted["replays"] += int(sample.value)
+        return counted
 
     def check(self) -> None:
         """Raises where a part has had an error of its own."""
