@@ -14,11 +14,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from service.admission.tokens_file import digest_of
 from service.produce.idempotency import REPLAYED
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from service.wire.asgi import Message, Scope
     from tests.simulation.plan import RecordPlan, RequestPlan
@@ -52,6 +53,20 @@ UNKNOWN: Final = Outcome("unknown")
 def value_of(record: RecordPlan) -> bytes:
     """Returns the bytes of a record's value, in every form of request."""
     return b'"%s %s"' % (record.name.encode(), b"x" * record.size)
+
+
+def token_of(caller: str) -> bytes:
+    """Returns the token of a caller."""
+    return b"token of " + caller.encode()
+
+
+def tokens_file_for(callers: Iterable[str]) -> str:
+    """Returns a file with the tokens of callers, who may do everything."""
+    return "".join(
+        f'[[token]]\nname = "{caller}"\nsha256 = "{digest_of(token_of(caller)).hex()}"\n'
+        'read = ["*"]\nproduce = ["*"]\n'
+        for caller in sorted(callers)
+    )
 
 
 def body_of(request: RequestPlan) -> bytes:
@@ -90,7 +105,10 @@ def _scope(request: RequestPlan, body: bytes) -> Scope:
         (b"content-length", b"%d" % len(body)),
     ]
     if request.has_key:
-        headers.append((b"idempotency-key", b'"key-%d"' % request.number))
+        key = request.number if request.key is None else request.key
+        headers.append((b"idempotency-key", b'"key-%d"' % key))
+    if request.has_token:
+        headers.append((b"authorization", b"Bearer " + token_of(request.caller)))
     return post_scope(path, urlencode(members), headers)
 
 

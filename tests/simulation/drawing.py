@@ -7,6 +7,7 @@ their own: so the seeds that others have looked at stay what they are.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,8 @@ _FAULTS_OF_A_PIPELINE: Final = (
 _REPEATS: Final = 0.1
 #: How many seeds with a spool have slow bodies for it, on a disk that is slow, fails, and loses its power.
 _SLOW_SPOOLS: Final = 0.15
+#: How many seeds have callers with tokens, who use each other's keys.
+_TENANTS: Final = 0.1
 #: How many seeds go on after a pause that is longer than unused topics are kept, by how many requests.
 _PAUSES: Final = 0.1
 _AFTER_A_PAUSE: Final = 20
@@ -224,7 +227,25 @@ def plan_of(seed: int) -> Plan:
         # As few before it: a broker knows the last five batches of a partition.
         requests = requests[: pause.choice((_AFTER_A_PAUSE, len(requests)))]
         requests += [_moved(one, _PAUSE_MS, len(requests)) for one in later]
+    tenants = Random(f"tenants {seed}")
+    if tenants.random() < _TENANTS:
+        requests = _of_tenants(requests, tenants)
     return Plan(seed, kafka, settings, has_spool, sidecars, sync_ms, topics, requests, faults)
+
+
+def _of_tenants(requests: Sequence[RequestPlan], random: Random) -> list[RequestPlan]:
+    """Gives requests to two callers with tokens. What each has under a key, the other has under the same."""
+    numbers: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    changed: list[RequestPlan] = []
+    for request in requests:
+        caller = random.choice(("c0", "c1"))
+        has_key = request.form != "ndjson" and (request.has_key or random.random() < 0.5)
+        key = None
+        if has_key:
+            numbers[request.topic][caller] += 1
+            key = numbers[request.topic][caller]
+        changed.append(request._replace(caller=caller, has_token=True, has_key=has_key, key=key))
+    return changed
 
 
 def _moved(request: RequestPlan, by_ms: int, by_number: int) -> RequestPlan:

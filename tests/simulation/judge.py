@@ -113,6 +113,8 @@ class Judge:
                 "late", f"{attempt.name} was answered after {took_ms} ms; timeout_ms is {request.timeout_ms}"
             )
         outcomes = attempt.outcomes()
+        if attempt.status == 422 and not any(outcome.error for outcome in outcomes):
+            raise SimulationError("answered", f"the key of {attempt.name} was used by nobody else")
         # Its time counts from the head, but nothing can be refused before the body is there.
         known = [one for earlier in before for one in earlier.outcomes()]
         if attempt.is_replayed and known and all(one.what == "no" for one in known):
@@ -432,11 +434,13 @@ class Judge:
     def _judge_order(self, tries: dict[int, list[tuple[Attempt, list[Outcome]]]]) -> None:
         """Compares the offsets of acknowledged records with the order in which they were submitted.
 
-        Records without key and partition may go elsewhere, while the leader of theirs is lost. A record is
-        where it was first stored, if copies.py explains that it was stored again.
+        Records without key and partition may go elsewhere, while the leader of theirs is lost, unless their
+        topic has one partition. A record is where it was first stored, if copies.py explains that it was
+        stored again.
         """
         if not self._plan.is_idempotent and self._plan.kafka["max.in.flight.requests.per.connection"] != "1":
             return
+        small = {topic.name for topic in self._plan.topics if topic.partitions == 1 and topic.grows_ms is None}
         for process in self._run.lives.values():
             client = process.producer.network.name
             last: dict[tuple[str, int], tuple[int, bytes]] = {}
@@ -448,6 +452,7 @@ class Judge:
                 attempt, outcomes = mine[0]
                 for record, outcome in zip(attempt.request.records, outcomes, strict=True):
                     is_keyed = record.key is not None or record.partition is not None
+                    is_keyed = is_keyed or attempt.request.topic_of(record) in small
                     if outcome.what == "acknowledged" and is_keyed and not self._is_excused(value_of(record)):
                         assert outcome.offset is not None
                         place = attempt.request.topic_of(record), outcome.partition

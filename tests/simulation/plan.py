@@ -63,6 +63,9 @@ class RequestPlan(NamedTuple):
     leaves_tries: int = 9
     #: The pauses of its retries; empty: those of its first try.
     retry_pauses_ms: Sequence[int] = ()
+    #: Whether its caller has a token, and the number of its Idempotency-Key; None: its own number.
+    has_token: bool = False
+    key: int | None = None
 
     def topic_of(self, record: RecordPlan) -> str:
         """Returns the topic of one of its records."""
@@ -133,6 +136,11 @@ class Plan:
         """Returns the plan with an idempotent producer."""
         changed = {"acks": "all", "enable.idempotence": "true", "retries": "2147483647"}
         return replace(self, kafka={**self.kafka, **changed})
+
+    @property
+    def callers_with_tokens(self) -> set[str]:
+        """Returns the names of the callers that have tokens: all of them, or none."""
+        return {request.caller for request in self.requests if request.has_token}
 
     @property
     def is_idempotent(self) -> bool:

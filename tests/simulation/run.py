@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from client_core.error_codes import Errors
 from client_core.testing.controller import TopicConfig
+from service.admission.access import Access
 from service.base.settings import Settings
 from service.base.settings_sources import SettingsError
 from service.spool.folder import SpoolFolder
 from tests.simulation.brokers import ReplicatedBrokers
-from tests.simulation.callers import Attempt, value_of
+from tests.simulation.callers import Attempt, tokens_file_for, value_of
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.judge import GONE_AFTER_MS, Judge
 from tests.simulation.plan import BUSY_MS, FORGOTTEN_MS, QUIET_MS, config_of
@@ -109,6 +110,11 @@ class Run:
         self._folder = folder / "spool"
         more: dict[str, Any] = {"spool_folder": str(self._folder)} if plan.has_spool else {}
         self.settings = Settings.model_validate({"kafka": dict(plan.kafka), **plan.settings, **more})
+        self.access: Access | None = None
+        if plan.callers_with_tokens:
+            tokens = folder / "tokens.toml"
+            tokens.write_text(tokens_file_for(plan.callers_with_tokens))
+            self.access = Access(str(tokens), lambda _: None)
         self.disk: SimulatedDisk | None = None
         if plan.has_spool:
             SpoolFolder(self._folder, sync_folder=lambda _: None).close()
@@ -157,6 +163,7 @@ class Run:
                 settings,
                 Random(f"process {self.plan.seed} {number}"),
                 number,
+                self.access,
             )
         except SettingsError as error:
             # It ends with an error, and is started again by whoever started it.

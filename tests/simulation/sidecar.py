@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from client_core import CloseReport, Done, Event, EventSink, ProducerConfig, ProducerRecord, Result
     from client_core.producer.requests.pending_request import ProduceTicket
     from client_core.producer.sender.io_thread import IoThread
+    from service.admission.access import Access
     from service.base.settings import Settings
     from service.spool.delivery import Delivery
     from service.spool.writer import Completion, SpoolFault, SpoolWriter
@@ -318,6 +319,7 @@ class Process:
         settings: Settings,
         random: Random,
         number: int,
+        access: Access | None = None,
     ) -> None:
         self.world = world
         self.number = number
@@ -389,6 +391,7 @@ class Process:
             retry_after=sidecar.retry_after,
             is_stream=is_ndjson_stream,
             may_be_written=endpoint.may_be_written,
+            access=access,
         )
         self.producer.start()
         if disk is not None:
