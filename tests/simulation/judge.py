@@ -440,7 +440,9 @@ class Judge:
         """
         if not self._plan.is_idempotent and self._plan.kafka["max.in.flight.requests.per.connection"] != "1":
             return
-        small = {topic.name for topic in self._plan.topics if topic.partitions == 1 and topic.grows_ms is None}
+        small = {
+            topic.name for topic in self._plan.topics if topic.partitions == 1 and topic.grows_ms is None
+        }
         for process in self._run.lives.values():
             client = process.producer.network.name
             last: dict[tuple[str, int], tuple[int, bytes]] = {}
