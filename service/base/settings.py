@@ -11,13 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from client_core import OPTIONS, ConfigError, ProducerConfig
 from service.base.environment import PREFIX
@@ -79,7 +73,7 @@ def _topics(value: tuple[str, ...]) -> tuple[str, ...]:
 
 #: An empty host would be every address of the machine.
 Host = Annotated[str, Field(min_length=1)]
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
 
@@ -160,10 +154,10 @@ class InternalLimits:
     stream_max_line_bytes: int = 4 * 1024 * 1024
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All settings, validated. Immutable."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     api_host: Host = Field(
         default="127.0.0.1", description="Address of the API. Loopback admits only this machine or pod."
@@ -201,7 +195,7 @@ class Settings(BaseSettings):
         default="",
         description="File with the token for /config /loglevel /profile /stacks (admin port); 404 if empty.",
     )
-    dialects: Annotated[tuple[Dialect, ...], NoDecode, BeforeValidator(_split)] = Field(
+    dialects: Annotated[tuple[Dialect, ...], BeforeValidator(_split)] = Field(
         default=DIALECTS, description="Other APIs to serve besides the native one."
     )
     dapr_pubsub_names: Names = Field(
@@ -354,18 +348,6 @@ class Settings(BaseSettings):
                 "--out FILE` or a consumer of that topic writes (docs/advice.md)"
             )
         return value
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Reads arguments only: `load_settings` reads flags, environment and files."""
-        return (init_settings,)
 
     def shown(self) -> str:
         """Returns `name=value` of the sidecar's own settings that were set, for logs. None is a secret."""

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource
 
 from client_core import OPTIONS, ConfigError
 from service.base.environment import CONFIG_VARIABLE, KAFKA_PREFIX, PREFIX, TOKEN_VARIABLE
@@ -153,6 +152,7 @@ def _kafka_text(value: object) -> str:
 
 
 def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    own: dict[str, Any] = {}
     kafka: dict[str, str] = {}
     for variable, value in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in (CONFIG_VARIABLE, TOKEN_VARIABLE):
@@ -160,14 +160,13 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[
         name = variable.removeprefix(PREFIX).lower()
         if name in OWN_NAMES:
             _refuse_service_link(variable, value)
+            own[name] = value
         elif _SERVICE_LINK.fullmatch(variable.removeprefix(PREFIX)):
             continue
         elif variable.startswith(KAFKA_PREFIX):
             _take_kafka_variable(variable, value, kafka)
         else:
             raise SettingsError(f"{variable}: {_unknown(name, PREFIX)}")
-    own = EnvSettingsSource(Settings)()
-    own.pop("kafka", None)
     return own, kafka
 
 
