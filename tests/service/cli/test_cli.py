@@ -449,6 +449,20 @@ def test_a_health_check_loads_nothing_of_the_sidecar() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_a_sidecar_does_not_load_pydantic_1() -> None:
+    """FastAPI would, in the first route whose types it looks at."""
+    code = (
+        "import sys\n"
+        "from service.cli.serve import _server\n"
+        "_server()\n"
+        "from tests.support.http_app import NativeApp\n"
+        "paths = NativeApp().get('/openapi.json').json()['paths']\n"
+        "print('/v1/leaders' in paths, 'pydantic.v1.main' in sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "True False\n"
+
+
 # -- help ----------------------------------------------------------------------------------------------------
 
 
