@@ -281,6 +281,8 @@ BAD_HEADS: list[tuple[str, dict[str, str], tuple[int, str | None]]] = [
     ("", {"content_type": "application/x-ndjson; charset=latin-1"}, (415, "Content-Type")),
     ("", {"content_encoding": "gzip"}, (415, "Content-Encoding")),
     ("", {"idempotency_key": "a"}, (400, "Idempotency-Key")),
+    ("", {"pilotfish_key": "a"}, (422, "Pilotfish-Key")),
+    ("", {"pilotfish_headers": "YQ=="}, (422, "Pilotfish-Headers")),
 ]
 
 
