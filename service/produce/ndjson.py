@@ -28,6 +28,7 @@ from service.produce.body_threads import BodyThreads, is_light
 from service.produce.produce_answers import line_of
 from service.produce.produce_forms import (
     DELIVERY,
+    STREAM_NOT_SPOOLED,
     format_of,
     is_spooled,
     parameters,
@@ -164,8 +165,7 @@ class NdjsonProduce:
         producing.check(topic, caller)
         given = parameters(scope["query_string"], (DELIVERY, *PARAMETERS))
         if is_spooled(given):
-            detail = "a stream is not spooled; send the records as application/json"
-            raise refused(422, detail, place=f"query.{DELIVERY}")
+            raise refused(422, STREAM_NOT_SPOOLED, place=f"query.{DELIVERY}")
         times = times_of(given, producing.times)
         codec = LineCodec(
             topic,

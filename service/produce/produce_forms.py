@@ -64,6 +64,8 @@ _TIMES: Final = ("max_block_ms", "timeout_ms")
 
 _MAX_DIGITS: Final = 19
 
+STREAM_NOT_SPOOLED: Final = "a stream is not spooled; send the records as application/json"
+
 #: How records are delivered: "direct", the default, or "spool".
 DELIVERY: Final = "delivery"
 DELIVERIES: Final = ("direct", "spool")
@@ -216,6 +218,8 @@ def form_of(topic: str, scope: Scope, defaults: Times, limits: BodyLimits) -> Fo
         if media_type == OCTET_STREAM and topic != OWN_TOPICS:
             check_encoding(encoding)
             return _octet_stream(topic, scope, defaults)
+        if media_type == NDJSON and topic != OWN_TOPICS:  # elsewhere a stream takes another way
+            raise refused(415, STREAM_NOT_SPOOLED, place="Content-Type")
         if media_type != JSON and topic != OWN_TOPICS:
             raise refused(415, f"must be one of {_FORMS}", place="Content-Type")
     if content_type != JSON or encoding is not None:
