@@ -11,7 +11,8 @@
     once     duplicate Host or Origin is rejected: one could be checked, and the other one used
     quit     has its own token, and is answered during the shutdown (`drain.py`)
     token    identifies the caller if tokens are in use (`access.py`); a few paths without data are open
-    path     an encoded slash is rejected: it is part of a name here, but not in routers
+    path     an encoded slash is rejected: it is part of a name here, but not in routers. So is an encoded
+             line break at the end: routers ignore it, and `demo%0A` would be the topic demo
     gzip     bodies are unpacked, and long answers packed (`wire/content_coding.py`)
     length   a body above the limit is rejected by its head, or while it is read and unpacked. A stream of
              records may have any length, because its reader limits each record and the open records
@@ -114,6 +115,9 @@ def body_too_large_detail(max_body_bytes: int) -> str:
 
 _ENCODED_SLASH: Final = Problem(
     400, "path: a topic's name can't contain an encoded slash (%2F)", place="path", written="no"
+)
+_ENCODED_LINE_BREAK: Final = Problem(
+    400, "path: can't end with an encoded line break (%0A)", place="path", written="no"
 )
 #: The refusal of a request during the drain; `written` is added.
 DRAINING: Final = Problem(
@@ -220,8 +224,12 @@ class Guards:
             receive, send = admitted.receive, admitted.send
             scope.pop(ANSWER, None)
             scope.pop(BODY, None)
-        if b"%2f" in scope["raw_path"].lower():
-            return self._refuse(scope, send, _ENCODED_SLASH)
+        if b"%" in scope["raw_path"]:
+            encoded = scope["raw_path"].lower()
+            if b"%2f" in encoded:
+                return self._refuse(scope, send, _ENCODED_SLASH)
+            if encoded.endswith(b"%0a"):
+                return self._refuse(scope, send, _ENCODED_LINE_BREAK)
         if scope["method"] != "GET":
             if scope["method"] == "HEAD":
                 return self._look_ups(as_get(scope), receive, head_of(send))

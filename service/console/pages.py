@@ -130,12 +130,12 @@ class Asset:
             content = self._path.read_bytes()
             self._kept = content, etag_of(content)
         body, etag = self._kept
-        headers = [(b"etag", etag), (b"content-security-policy", self._policy), _CACHE, *PAGE_HEADERS]
+        policy = (b"content-security-policy", self._policy)
+        headers = [(b"etag", etag), policy, _CACHE, *vary_of(len(body)), *PAGE_HEADERS]
         if any(matches(held, etag) for held in header_values(request.scope, b"if-none-match")):
             return as_is(304, headers, b"")
         media_type = _MEDIA_TYPES[self._path.suffix]
-        length = (b"content-length", b"%d" % len(body))
-        head = [(b"content-type", media_type), length, *vary_of(len(body))]
+        head = [(b"content-type", media_type), (b"content-length", b"%d" % len(body))]
         return as_is(200, head + headers, body)
 
 

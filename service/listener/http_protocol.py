@@ -260,10 +260,10 @@ class ApiProtocol(HttpToolsProtocol):
         self._has_head = self._is_timed = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """As uvicorn's, but white space behind a value is no part of it (RFC 9110 section 5.5)."""
+        """As uvicorn's, but white space behind a value is no part of it, and HTTP/1.0 has no 100."""
         name, value = name.lower(), value.rstrip(b" \t")
         if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
+            self.expect_100_continue = self.parser.get_http_version() != "1.0"
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:

@@ -2,8 +2,8 @@
 
 If the last list is too old, a request fetches a new one; other callers share it. It goes on when they have
 left: the list of a large cluster may take longer than any of them waits, and the next caller gets it. While
-the brokers are unreachable, the old list is served with its age. A list is dropped after KEEP_S without a
-request. Event loop only.
+the brokers are unreachable, the old list is served with its age: the first caller waits in vain, the others
+do not wait. A list is dropped after KEEP_S without a request. Event loop only.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from client_core import (
 )
 from service.admission.caller import ALL_TOPICS, TopicRules
 from service.base.producer_protocol import Producer
+from service.lookup.ages import refreshed_ms_of
 from service.lookup.answers import topic_id_text
 from service.lookup.lookups import Demands
 from service.lookup.paging import Page
@@ -43,6 +44,9 @@ KEEP_S: Final = 300.0
 
 #: The time for a fetch, however briefly its callers wait: that of two requests (request.timeout.ms).
 FETCH_MS: Final = 60_000
+
+#: A caller who waits for less says nothing about the brokers. Other look-ups wait for so long.
+LATE_MS: Final = 250
 
 #: Bodies kept with one list; each has its own prefix and topic rules.
 _MAX_BODIES: Final = 64
@@ -149,6 +153,8 @@ class Listing:
         self._last: Listed | None = None
         self._fetch: asyncio.Task[KafkaError | None] | None = None
         self._drop: asyncio.TimerHandle | None = None
+        #: When a caller began to wait in vain.
+        self._silent_since_ms: int | None = None
 
     async def current(self, demands: Demands) -> Listed:
         """Returns a list no older than demanded (default max_age_ms); fetches a new one if necessary.
@@ -159,6 +165,9 @@ class Listing:
         now_ms = self._clock.now_ms()
         loop = asyncio.get_running_loop()
         wait_ms = self._wait_ms if demands.max_block_ms is None else demands.max_block_ms
+        may_be_old = self._last is not None and demands.max_age_ms is None
+        if may_be_old and self._is_silent():
+            wait_ms = 0
         deadline_s = loop.time() + wait_ms / 1000
         young, error = self._young(demands, now_ms), None
         while young is None and error is None:
@@ -168,11 +177,20 @@ class Listing:
                 break
         if young is not None:
             return young
+        if error is not None or wait_ms >= LATE_MS:
+            self._silent_since_ms = now_ms
         if self._last is not None and demands.max_age_ms is None:
             return self._last
         waited_ms = self._clock.now_ms() - now_ms
         error = error or self._unanswered(waited_ms)
         raise ProblemError(problem_of(error, phase=Phase.METADATA, waited_ms=waited_ms))
+
+    def _is_silent(self) -> bool:
+        """Returns whether a caller has waited in vain, and no broker has answered since."""
+        if self._silent_since_ms is None:
+            return False
+        answered_ms = refreshed_ms_of(self._producer.cache, None)
+        return answered_ms is None or answered_ms <= self._silent_since_ms
 
     def _young(self, demands: Demands, now_ms: int) -> Listed | None:
         """Returns the last list if it is as young as demanded at that time."""
@@ -229,6 +247,7 @@ class Listing:
         if result.listing is not None:
             refreshed = RefreshTime(self._clock.now_ms(), self._clock.wall_ms())
             self._last = Listed(result.listing, refreshed, asked_ms, self._slices)
+            self._silent_since_ms = None
         return result.error
 
     def _fetched(self, _: asyncio.Task[KafkaError | None]) -> None:

@@ -189,11 +189,11 @@ class Entry:
         self.nodes = nodes
         self.use: _Use = _NoUse() if topic is None else topic.use
         length = (b"content-length", b"%d" % self.length)
-        self._fixed = [(b"content-type", form.media_type), length, *vary_of(self.length)]
+        self._fixed = [(b"content-type", form.media_type), length]
 
     def renew(self, stamp: object, used_s: int, freshness: HeaderPairs) -> None:
         """Makes the entry current, with new freshness headers."""
-        self.headers_304 = [(b"etag", self.etag), CACHE_CONTROL, *freshness]
+        self.headers_304 = [(b"etag", self.etag), CACHE_CONTROL, *vary_of(self.length), *freshness]
         self.headers = self._fixed + self.headers_304
         lines = header_lines(self.headers_304) + b"\r\n"
         self.head, self.head_304 = header_lines(self._fixed) + lines, lines

@@ -17,7 +17,8 @@ from service.lookup.lookups import Lookups
 from service.native.schemas import RefreshAnswer, RequeueAnswer, RequeueQuery
 from service.native.status_schemas import StatusAnswer, StatusQuery
 from service.sidecar.status_report import StatusReport
-from service.wire.errors import refused
+from service.wire.asgi import has_body
+from service.wire.errors import WHOLE_BODY, refused
 from service.wire.freshness import version_text
 from service.wire.responses import of_json, problems
 from service.wire.schemas import WaitQuery, check_query
@@ -82,6 +83,8 @@ class OperationRoutes:
 
     async def requeue(self, request: Request, query: Annotated[RequeueQuery, Query()]) -> Response:
         """Puts dead letters of topics that the caller may produce to back into the spool, at its end."""
+        if has_body(request.scope):  # a choice in it would not count: all dead letters would be requeued
+            raise refused(422, "must be empty; topic and reason are query parameters", place=WHOLE_BODY)
         caller = caller_of(request.scope)
         if query.topic is not None:
             caller.check_produce(query.topic)

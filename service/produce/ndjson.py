@@ -26,7 +26,15 @@ from service.admission.caller import caller_of
 from service.admission.guards import CLOSE
 from service.produce.body_threads import BodyThreads, is_light
 from service.produce.produce_answers import line_of
-from service.produce.produce_forms import DELIVERY, format_of, is_spooled, parameters, times_of
+from service.produce.produce_forms import (
+    DELIVERY,
+    STREAM_NOT_SPOOLED,
+    format_of,
+    is_spooled,
+    parameters,
+    refuse_parts_of_one,
+    times_of,
+)
 from service.produce.producing import Producing, RecordOutcome
 from service.produce.record_stream import IDLE, Item, RecordStream, Streams, converse
 from service.produce.records_codec import LineCodec
@@ -157,8 +165,7 @@ class NdjsonProduce:
         producing.check(topic, caller)
         given = parameters(scope["query_string"], (DELIVERY, *PARAMETERS))
         if is_spooled(given):
-            detail = "a stream is not spooled; send the records as application/json"
-            raise refused(422, detail, place=f"query.{DELIVERY}")
+            raise refused(422, STREAM_NOT_SPOOLED, place=f"query.{DELIVERY}")
         times = times_of(given, producing.times)
         codec = LineCodec(
             topic,
@@ -167,6 +174,7 @@ class NdjsonProduce:
         )
         media_type = _media_type_of(scope)
         check_media_type(header(scope, b"content-type"), header(scope, b"content-encoding"), media_type)
+        refuse_parts_of_one(scope)
         if header(scope, b"idempotency-key") is not None:
             detail = "is not supported for a stream"
             raise refused(400, detail, place="Idempotency-Key")

@@ -51,9 +51,8 @@ PARAMETERS: Final = ("key", "key_format", "partition", "timestamp")
 _KEY: Final = b"pilotfish-key"
 _HEADERS: Final = b"pilotfish-headers"
 
-#: The HTTP headers that are part of the record.
-MEANT: Final = (_KEY, _HEADERS)
-
+#: The HTTP headers that are part of one record of bytes, and the same member of a record in JSON.
+_PARTS: Final = ((_KEY, "Pilotfish-Key", "key"), (_HEADERS, "Pilotfish-Headers", "headers"))
 
 _HOMES_OF_BYTES: Final[Homes] = {
     name.lower().replace("-", "_"): f"the header {name}"
@@ -64,6 +63,8 @@ _HOMES_OF_BYTES: Final[Homes] = {
 _TIMES: Final = ("max_block_ms", "timeout_ms")
 
 _MAX_DIGITS: Final = 19
+
+STREAM_NOT_SPOOLED: Final = "a stream is not spooled; send the records as application/json"
 
 #: How records are delivered: "direct", the default, or "spool".
 DELIVERY: Final = "delivery"
@@ -121,6 +122,14 @@ def _headers_of(scope: Scope) -> tuple[tuple[str, bytes | None], ...]:
 def _bytes(base64: bytes) -> bytes:
     """Decodes base64; raises ValueError."""
     return bytes_of_plain(base64.decode("latin-1"), Format.BASE64) or b""
+
+
+def refuse_parts_of_one(scope: Scope) -> None:
+    """Raises ProblemError if the head has a part of one record: the body has many, and it would be lost."""
+    for name, shown, member in _PARTS:
+        if header(scope, name) is not None:
+            only = f"is for application/octet-stream; here each record has its own {member}"
+            raise refused(422, only, place=shown)
 
 
 def parameters(query: bytes, more: tuple[str, ...] = (), homes: Homes = NO_HOMES) -> dict[str, str]:
@@ -209,10 +218,13 @@ def form_of(topic: str, scope: Scope, defaults: Times, limits: BodyLimits) -> Fo
         if media_type == OCTET_STREAM and topic != OWN_TOPICS:
             check_encoding(encoding)
             return _octet_stream(topic, scope, defaults)
+        if media_type == NDJSON and topic != OWN_TOPICS:  # elsewhere a stream takes another way
+            raise refused(415, STREAM_NOT_SPOOLED, place="Content-Type")
         if media_type != JSON and topic != OWN_TOPICS:
             raise refused(415, f"must be one of {_FORMS}", place="Content-Type")
     if content_type != JSON or encoding is not None:
         check_media_type(content_type, encoding)
+    refuse_parts_of_one(scope)
     homes = HOMES_OF_TOPICS if topic == OWN_TOPICS else HOMES
     given = parameters(query, (DELIVERY,), homes) if query else {}
     times = times_of(given, defaults) if given else defaults

@@ -63,6 +63,12 @@ def header_values(scope: Scope, name: bytes) -> list[bytes]:
     return [value for own_name, value in pairs if own_name == name]
 
 
+def has_body(scope: Scope) -> bool:
+    """Returns whether the head announces a body, which may still be empty if its length is unknown."""
+    length = header(scope, b"content-length")
+    return header(scope, b"transfer-encoding") is not None if length is None else int(length) > 0
+
+
 def header(scope: Scope, name: bytes) -> bytes | None:
     """Returns the value of this lower-case name, or None; joins repeated headers by commas (RFC 9110 5.3)."""
     by_name: dict[bytes, bytes] | None = scope.get(_BY_NAME)

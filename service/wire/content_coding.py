@@ -97,8 +97,9 @@ class _Packing:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers: HeaderPairs = message.get("headers", [])
-            if message["status"] == 304 and self._held:
-                message["headers"] = [_with_suffix(pair, self._held) for pair in headers]
+            if message["status"] == 304:
+                if self._held:
+                    message["headers"] = [_with_suffix(pair, self._held) for pair in headers]
             elif VARY in headers and self._is_head:
                 message = _packed(message, None)
             elif VARY in headers:

@@ -22,7 +22,8 @@ def media_type_of(content_type: bytes | None) -> bytes:
 def check_media_type(content_type: bytes | None, encoding: bytes | None, allowed: bytes = JSON) -> None:
     """Raises a 415 for another type, another parameter than `charset=utf-8`, or a compressed body."""
     if content_type != allowed:
-        parameters = (content_type or b"").partition(b";")[2].strip().lower().replace(b'"', b"")
+        # A semicolon without a parameter is allowed (RFC 9110 section 5.6.6).
+        parameters = (content_type or b"").partition(b";")[2].strip(b" \t;").lower().replace(b'"', b"")
         if media_type_of(content_type) != allowed or parameters not in (b"", b"charset=utf-8"):
             detail = f"must be {allowed.decode()}, with charset=utf-8 or no parameter"
             raise refused(415, detail, place="Content-Type")

@@ -119,10 +119,10 @@ def with_etag(
     scope: Scope, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON
 ) -> tuple[int, HeaderPairs]:
     """Returns status and headers of a newly built answer: 304 if the caller has it."""
-    headers_304 = [(b"etag", body.etag), CACHE_CONTROL, *freshness]
+    headers_304 = [(b"etag", body.etag), CACHE_CONTROL, *vary_of(body.length), *freshness]
     if _holds(scope, body.etag):
         return 304, headers_304
-    return 200, [*_head(media_type, body.length), *headers_304]
+    return 200, [(b"content-type", media_type), _length(body.length), *headers_304]
 
 
 def of_long(request: Request, body: LongBody, freshness: HeaderPairs, media_type: bytes = JSON) -> Response:
@@ -148,7 +148,11 @@ def of_refusal(refusal: Refusal, problem: Problem) -> Response:
 
 
 def _head(media_type: bytes, length: int) -> HeaderPairs:
-    return [(b"content-type", media_type), (b"content-length", b"%d" % length), *vary_of(length)]
+    return [(b"content-type", media_type), _length(length), *vary_of(length)]
+
+
+def _length(length: int) -> tuple[bytes, bytes]:
+    return b"content-length", b"%d" % length
 
 
 def as_is(status: int, headers: HeaderPairs, body: bytes) -> Response:

@@ -188,5 +188,6 @@ def _hurry(case: Case[Any]) -> None:
             case.query[name] = min(case.query[name], WAIT_MS)
     if case.query.get("timeout_ms") == 0:  # the body would be late, whatever it is
         case.query["timeout_ms"] = WAIT_MS
-    if case.path == "/v1/watch":
+    if case.path in ("/v1/watch", "/v1/watch/changes"):
         case.headers["Accept"] = "application/json"
+        case.query.setdefault("max_block_ms", WAIT_MS)

@@ -135,11 +135,16 @@ def _data(data: bytes, content_type: str) -> tuple[str, object]:
 
 
 def _json(data: bytes) -> Raw | None:
-    """Returns the body compacted; None for invalid JSON, which Dapr sends as a string."""
+    """Returns the body compacted; None for invalid JSON, which Dapr sends as a string.
+
+    JSON that is too deep for the parser is refused as all that nests too deeply: it may be valid.
+    """
     try:
         text = compact(data)
-    except BodyError:
-        return None
+    except BodyError as e:
+        if not isinstance(e.__cause__, RecursionError):
+            return None
+        text = data
     if too_deep(text):
         raise BodyError(400, "", "nested too deeply for JSON; send it as application/octet-stream")
     return Raw(text)

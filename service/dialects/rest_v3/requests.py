@@ -15,7 +15,7 @@ from service.admission.caller import Caller
 from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.errors import EMPTY_BODY, refused_with
 from service.lookup.lookups import NO_DEMANDS, Lookups
-from service.wire.asgi import Receive, Scope, header
+from service.wire.asgi import Receive, Scope, has_body, header
 from service.wire.errors import ProblemError, refused
 from service.wire.schemas import NoQuery
 
@@ -63,7 +63,7 @@ def utf8_reader(scope: Scope) -> ToUtf8:
     if (header(scope, b"content-encoding") or b"identity").lower() != b"identity":
         raise refused(415, "Content-Encoding is not supported")
     said = header(scope, b"content-type")
-    if said is None and _is_empty(scope):
+    if said is None and not has_body(scope):
         raise empty_body()
     media_type, _, parameters = (said or b"").decode("latin-1").lower().partition(";")
     if media_type.strip() != _JSON:
@@ -95,8 +95,3 @@ def _as_it_is(piece: bytes) -> bytes:
 def _from_latin_1(piece: bytes) -> bytes:
     """Decodes ISO-8859-1: every byte is one character, so pieces may be cut anywhere."""
     return piece if piece.isascii() else piece.decode("latin-1").encode()
-
-
-def _is_empty(scope: Scope) -> bool:
-    length = header(scope, b"content-length")
-    return header(scope, b"transfer-encoding") is None if length is None else not int(length)

@@ -137,6 +137,20 @@ def test_an_encoded_slash_divides_no_path_and_is_in_no_name() -> None:
         assert (answer.status_code, reported["place"], reported["written"]) == (400, "path", "no"), path
 
 
+def test_an_encoded_line_break_at_the_end_of_a_path_is_not_ignored() -> None:
+    app = web()
+    for method, path in [
+        ("GET", "/v1/topics/orders/leader%0a?partition=0"),
+        ("GET", "/topics%0A"),
+        ("POST", "/v1/topics/orders/records%0a"),
+        ("POST", "/v1.0/publish/pubsub/orders%0A"),
+    ]:
+        body = ONE if method == "POST" else None
+        answer = app.ask(method, path, headers=[("content-type", "application/json")], content=body)
+        assert answer.status_code == 400, path
+    assert app.producer.submitted == []
+
+
 def test_spellings_of_a_host_are_remembered_in_bounded_number() -> None:
     app = web()
     for port in range(200):

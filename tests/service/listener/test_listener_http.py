@@ -245,6 +245,13 @@ async def test_a_body_is_asked_for_where_the_caller_waits_to_be_asked() -> None:
 
 
 @on_each_loop
+async def test_a_caller_of_http_1_0_is_not_asked_for_its_body() -> None:
+    """It would take the 100 for the answer (RFC 9110 section 10.1.1)."""
+    head = POST.replace(b"1.1", b"1.0") + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    assert statuses(await ask(Echo(), head, b"{}")) == [200]
+
+
+@on_each_loop
 async def test_nobody_is_asked_for_a_body_that_was_refused_already(caplog: pytest.LogCaptureFixture) -> None:
     """Once the 100 Continue was sent after the last answer, or failed with a stack in the log."""
     echo = Echo()

@@ -102,6 +102,53 @@ def test_an_old_list_is_served_where_there_is_no_newer_with_its_age_or_503_if_mo
     assert (answer.status_code, answer.json()["phase"]) == (503, "metadata")
 
 
+def test_while_no_broker_answers_only_the_first_caller_waits_for_a_newer_list(web: NativeApp) -> None:
+    """Once each of them waited for five seconds."""
+    producer = web.producer
+
+    async def scenario() -> None:
+        loop, waits = asyncio.get_running_loop(), []
+        async with web.client() as client:
+
+            async def asked(path: str) -> httpx.Response:
+                since_s = loop.time()
+                answer = await client.get(path)
+                waits.append(round((loop.time() - since_s) * 1000))
+                return answer
+
+            await asked("/v1/topics")
+            there, producer.on_brokers = producer.on_brokers, {}
+            producer.clock.advance(60_000)
+            for path in ("/v1/topics?max_block_ms=10", *["/v1/topics", "/v1/topics?internal=true"] * 2):
+                assert (await asked(path)).headers["age"] == "60"
+            assert waits == [0, 10, 5_000, 0, 0, 0], "a caller in a hurry may have left too early"
+            assert len(producer.calls) == 2, "one request goes on behind them"
+            assert (await asked("/v1/topics?max_age_ms=0&max_block_ms=300")).status_code == 503
+            report(producer.waiting[0], "new")
+            assert names(await asked("/v1/topics")) == ["new"]
+            producer.clock.advance(11_000)
+            producer.on_brokers = there
+            assert (await asked("/v1/topics")).headers["age"] == "0", "now callers wait again"
+
+    timed(scenario())
+
+
+def test_a_caller_waits_again_as_soon_as_a_broker_has_answered_anything(web: NativeApp) -> None:
+    producer = web.producer
+
+    async def scenario() -> None:
+        async with web.client() as client:
+            await client.get("/v1/topics")
+            producer.on_brokers = {}
+            producer.clock.advance(60_000)
+            await client.get("/v1/topics")
+            producer.clock.advance(1)
+            producer.set_topics({})
+            await client.get("/v1/topics")
+
+    assert timed(scenario())[1] == 10_000
+
+
 @pytest.fixture
 def listing(web: NativeApp) -> Listing:
     """Its askers wait: no broker answers yet."""

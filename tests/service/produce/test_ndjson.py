@@ -281,6 +281,8 @@ BAD_HEADS: list[tuple[str, dict[str, str], tuple[int, str | None]]] = [
     ("", {"content_type": "application/x-ndjson; charset=latin-1"}, (415, "Content-Type")),
     ("", {"content_encoding": "gzip"}, (415, "Content-Encoding")),
     ("", {"idempotency_key": "a"}, (400, "Idempotency-Key")),
+    ("", {"pilotfish_key": "a"}, (422, "Pilotfish-Key")),
+    ("", {"pilotfish_headers": "YQ=="}, (422, "Pilotfish-Headers")),
 ]
 
 
@@ -296,7 +298,11 @@ def test_a_fault_of_the_head_is_refused_as_a_problem(web: NativeApp) -> None:
 
 
 def test_the_media_type_may_be_written_in_any_way(web: NativeApp) -> None:
-    for media_type in ("Application/X-NDJSON", 'application/x-ndjson; charset="UTF-8"'):
+    for media_type in (
+        "Application/X-NDJSON",
+        'application/x-ndjson; charset="UTF-8"',
+        "application/x-ndjson; ;",
+    ):
         assert post(web, b'{"value":1}', content_type=media_type).status_code == 200, media_type
 
 

@@ -148,6 +148,20 @@ def test_a_body_without_a_type_is_refused_and_the_answer_names_the_types(web: Na
     assert web.producer.submitted == []
 
 
+def test_the_headers_of_one_record_are_refused_with_a_body_of_records(web: NativeApp) -> None:
+    """Once they were ignored, and the record had no key."""
+    for path, body in [
+        (PATH, b'{"records":[{"value":1}]}'),
+        (f"{PATH}/spool", b'{"records":[{"value":1}]}'),
+        ("/v1/records", b'{"records":[{"topic":"orders","value":1}]}'),
+    ]:
+        for name, value in (("Pilotfish-Key", "a"), ("Pilotfish-Headers", "YQ==:YQ==")):
+            headers = {"content-type": "application/json", name: value}
+            answer = web.post(path, content=body, headers=headers)
+            assert (answer.status_code, answer.json()["place"]) == (422, name), path
+    assert web.producer.submitted == []
+
+
 # -- JSON's own bound ----------------------------------------------------------------------------------------
 
 

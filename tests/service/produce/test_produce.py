@@ -252,7 +252,11 @@ def test_json_in_utf_8_is_taken_and_another_media_type_is_415(web: NativeApp) ->
     answer = web.post(PATH, content=ONE, headers={"content-type": "text/plain"})
     forms = "application/json, application/x-ndjson, application/octet-stream"
     assert answer.json()["detail"] == f"Content-Type: must be one of {forms}"
-    for media_type in ("application/json", 'Application/JSON; charset="UTF-8"'):
+    for media_type in (
+        "application/json",
+        'Application/JSON; charset="UTF-8"',
+        "application/json;charset=utf-8 ;",
+    ):
         answer = web.post(PATH, content=ONE, headers={"content-type": media_type})
         assert answer.status_code == 200, media_type
 

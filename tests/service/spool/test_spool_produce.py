@@ -147,9 +147,13 @@ def test_another_way_of_delivery_is_refused_and_so_is_a_stream(web: NativeApp) -
         answer = web.produce(THREE, query=f"?delivery={delivery}")
         assert (answer.status_code, answer.json()["place"]) == (422, "query.delivery")
         assert "must be direct or spool" in answer.json()["detail"]
-    answer = web.post(PATH, content=b'{"value":1}\n', headers={"content-type": "application/x-ndjson"})
-    assert answer.status_code == 422
-    assert "send the records as application/json" in answer.json()["detail"]
+    for path, refusal in (
+        (PATH, (422, "query.delivery")),
+        (PATH.replace("?delivery=", "/"), (415, "Content-Type")),
+    ):
+        answer = web.post(path, content=b'{"value":1}\n', headers={"content-type": "application/x-ndjson"})
+        assert (answer.status_code, answer.json()["place"]) == refusal
+        assert "send the records as application/json" in answer.json()["detail"], path
 
 
 def test_a_request_that_can_never_be_sent_is_refused_at_once_and_whole(web: NativeApp) -> None:

@@ -365,12 +365,12 @@ def turn(web: NativeApp) -> None:
         spool_of(web).delivery.turn(web.producer.clock.now_ms())
 
 
-def posted(web: NativeApp, path: str, headers: dict[str, str]) -> httpx.Response:
+def posted(web: NativeApp, path: str, headers: dict[str, str], body: bytes = b"") -> httpx.Response:
     """Posts, and turns the threads by hand until it is answered."""
 
     async def scenario() -> httpx.Response:
         async with web.client() as client:
-            task = asyncio.create_task(client.post(path, headers=headers))
+            task = asyncio.create_task(client.post(path, headers=headers, content=body))
             while not task.done():
                 turn(web)
                 spool_of(web).writer.turn()
@@ -408,6 +408,10 @@ def test_topic_and_reason_choose_and_a_query_that_says_nothing_is_refused(
     caller = tokens.of("all")
     for query in ("reason=unreadable", "reason=x", "topics=orders", "max_block_ms=-1"):
         assert posted(web, f"{PATH}?{query}", caller).status_code == 422, query
+    answer = posted(web, PATH, caller, b'{"topic":"payments"}')
+    assert (answer.status_code, answer.json()["place"]) == (422, "body"), (
+        "a choice in the body would not count"
+    )
     from_a_page = {**caller, "origin": "https://evil.example"}
     assert posted(web, PATH, from_a_page).status_code == 403
     assert posted(web, f"{PATH}?reason=too_large", caller).json() == {"requeued": 0}

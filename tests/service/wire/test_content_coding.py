@@ -87,12 +87,14 @@ def test_a_short_answer_is_never_packed(web: HttpApp) -> None:
 
 
 def test_each_encoding_is_revalidated_with_its_own_etag(web: HttpApp) -> None:
-    for path in (LONG, "/v1/topics"):
+    for path in (LONG, "/v1/topics", "/openapi.json", "/"):
         plain, packed = (web.get(path, headers=how).headers["etag"] for how in (PLAIN, GZIP))
         for held, etag in ((packed, packed), (f'"x", W/{packed}', packed), (plain, plain)):
-            answer = web.get(path, headers={**GZIP, "if-none-match": held})
-            assert (answer.status_code, answer.headers["etag"]) == (304, etag), held
-            assert "content-encoding" not in answer.headers
+            for method in ("GET", "HEAD"):
+                answer = web.ask(method, path, headers={**GZIP, "if-none-match": held})
+                assert (answer.status_code, answer.headers["etag"]) == (304, etag), held
+                assert "content-encoding" not in answer.headers
+                assert answer.headers["vary"] == "Accept-Encoding", "as a 200 has it (RFC 9110, 15.4.5)"
         assert web.get(path, headers={**PLAIN, "if-none-match": packed}).status_code == 200
         assert web.get(path, headers={**GZIP, "if-none-match": '"x-gzip"'}).status_code == 200
 

@@ -95,9 +95,11 @@ def test_json_goes_on_the_wire_compacted_with_its_digits_kept() -> None:
 
 
 def test_json_that_nests_too_deeply_is_refused() -> None:
-    with pytest.raises(BodyError, match="too deeply"):
-        wrap(b"[" * 129 + b"]" * 129)
+    for depth in (129, 1_000, 2_000, 100_000):  # the last two also for the parser
+        with pytest.raises(BodyError, match="too deeply"):
+            wrap(b"[" * depth + b"]" * depth)
     assert wrap(b"[" * 128 + b"]" * 128)
+    assert wrap(b"[" * 900)["data"] == "[" * 900, "invalid JSON is a string"
 
 
 def test_metadata_overrides_what_dapr_lets_it_override() -> None:
