@@ -392,7 +392,7 @@ class Run:
             case "requeue":
                 first = self.sidecars[0]
                 if first is not None and first.is_alive:
-                    first.requeue(self.judge.put_back)
+                    first.requeue(self.judge.put_back, of=target)
             case "clock jump":
                 self.clock.wall_offset_ms += self.random.choice((-86_400_000, -60_000, 60_000, 5_400_000))
                 self.clock.jumps += 1

@@ -407,8 +407,11 @@ class Process:
 
         self.loop.create_task(serve())
 
-    def requeue(self, noted: Callable[[int, Sequence[ProducerRecord]], None]) -> None:
-        """Puts all dead letters back into the spool. `noted`: their first number there, and the records."""
+    def requeue(self, noted: Callable[[int, Sequence[ProducerRecord]], None], of: int) -> None:
+        """Puts dead letters back into the spool: those whose number is a multiple of `of`.
+
+        `noted`: their first number there, and the records.
+        """
         if self.spool is None:
             return
 
@@ -425,7 +428,7 @@ class Process:
             spool.writer.put_back(records, spooled)
 
         spool = self.spool
-        spool.delivery.requeue(put_back, lambda _: True, lambda _: None)
+        spool.delivery.requeue(put_back, lambda dead: dead.sequence % of == 0, lambda _: None)
 
     # -- ends ------------------------------------------------------------------------------------------------
 
