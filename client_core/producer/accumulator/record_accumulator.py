@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from client_core.backoff import ExponentialBackoff
-    from client_core.cluster import Cluster, Node, TopicPartition
-    from client_core.producer.accumulator.batch_appender import AppendResult
+    from client_core.cluster import TopicPartition
     from client_core.producer.accumulator.batch_drain import (
         PartitionLeaders,
         ReadyCheckResult,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.producer.accumulator.topic_queues import PartitionQueue
     from client_core.producer.results.batch_outcome import RecordOwner
-    from client_core.producer.results.producer_record import ProducerRecord
     from client_core.record.compression import Compression
 
     #: Spans of records by their owners.
@@ -115,6 +113,7 @@ class RecordAccumulator:
             spreads=config.adaptive_partitioning,
             whole_requests=config.whole_requests,
         )
+        self.append_many: Final = self.appender.append_many
         # Owned by the I/O thread:
         #: When the earliest batch expires, of those seen since this was last set to FOREVER_MS. Sender resets
         #: it before each round: a past expiry would make it spin (ACC-11).
@@ -127,43 +126,13 @@ class RecordAccumulator:
             partition_availability_timeout_ms=config.partition_availability_timeout_ms,
             drain_order=DrainOrder() if drain_order is None else drain_order,
         )
+        self.drain: Final = self._drain.drain
+        self.update_node_latency_stats: Final = self._drain.update_node_latency_stats
         #: The drained batches that could not be encoded, until `take_unbuildable`.
         self.unbuildable: Final[Sequence[Unbuildable]] = self._drain.unbuildable
 
     def __repr__(self) -> str:
         return f"<RecordAccumulator waiting={len(self._queues.waiting)} incomplete={len(self._incomplete)}>"
-
-    # -- appending: any thread -----------------------------------------------------------------------------
-
-    def append_many(
-        self,
-        topic: str,
-        partition: int | None,
-        records: Sequence[ProducerRecord],
-        indices: Sequence[int],
-        owner: RecordOwner,
-        cluster: Cluster,
-        now_ms: int,
-        wall_ms: int,
-        reserved_bytes: int = 0,
-        *,
-        was_parked: bool = False,
-    ) -> AppendResult:
-        """Appends the records at `indices`, in that order, as far as there is memory (ACC-01, ACC-02).
-
-        Never waits. A partition of None is the sticky one, which may change between batches (ACC-15). If
-        memory is lacking, the result has the bytes that the next record needs: get them from the pool and
-        call again with the remaining indices and the bytes as `reserved_bytes`. `owner` gets the outcome of
-        every appended record, once.
-
-        Raises ProducerClosedError after close (ACC-04), with `was_parked` only after end;
-        IllegalArgumentError for a record larger than the pool. It raises only if nothing was appended; then
-        `reserved_bytes` still belong to the caller. Otherwise it returns early, without `needed_bytes`: the
-        next call raises.
-        """
-        return self.appender.append_many(
-            topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked
-        )
 
     def _new_partitioner(self, topic: str) -> BuiltInPartitioner:
         # batch.size 0 turns batching off; stickiness needs at least one byte (KafkaProducer).
@@ -177,12 +146,6 @@ class RecordAccumulator:
             self.appender.closed or self._pool.waiters > 0 or self._incomplete.flush_in_progress
         )
         return self._drain.ready(leaders, now_ms, send_all=send_all)
-
-    def drain(
-        self, leaders: PartitionLeaders, nodes: Iterable[Node], max_size_bytes: int, now_ms: int
-    ) -> dict[int, list[ProducerBatch]]:
-        """Drains a request's worth of batches per node: closed, and removed from their queues (ACC-09)."""
-        return self._drain.drain(leaders, nodes, max_size_bytes, now_ms)
 
     def take_unbuildable(self) -> Sequence[Unbuildable]:
         """Returns the drained batches that could not be encoded; the caller fails them."""
@@ -200,10 +163,6 @@ class RecordAccumulator:
 
     def unmute_partition(self, topic_partition: TopicPartition) -> None:
         self._drain.muted.discard(topic_partition)
-
-    def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
-        """Notes that a node had a ready batch, and whether it could accept it (ACC-17)."""
-        self._drain.update_node_latency_stats(node_id, now_ms, can_drain)
 
     # -- failed batches: I/O thread --------------------------------------------------------------------------
 
