@@ -51,7 +51,7 @@ from service.native.operations import OperationRoutes
 from service.native.problem_pages import OPEN_PATHS as PROBLEM_PATHS
 from service.native.problem_pages import problem_routes
 from service.native.records import records_router
-from service.native.watch import WatchRoute, WatchTimes
+from service.native.watch import WatchRoute
 from service.observe.http_metrics import Observed
 from service.observe.metrics import ClientMetrics
 from service.observe.request_trace import CarriedTraces, NoTraces, TraceMetrics, Traces
@@ -397,42 +397,8 @@ async def _never(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
-    """Returns the routes of /v1 except produce, each made from the parts that it needs."""
-    producer, lookups, table = sidecar.producer, sidecar.lookups, sidecar.table
-    max_block_ms = sidecar.config.max_block_ms
-    watch_times = WatchTimes(
-        sidecar.settings.internal.watch_heartbeat_ms,
-        sidecar.settings.internal.stall_timeout_ms,
-        max_block_ms,
-    )
-    routers = (
-        MetadataRoutes(
-            producer=producer,
-            lookups=lookups,
-            table=table,
-            listing=sidecar.listing,
-            offsets=sidecar.offsets,
-            slices=sidecar.slices,
-        ),
-        LeadersRoute(
-            producer=producer,
-            lookups=lookups,
-            table=table,
-            admission=sidecar.admission,
-            body_threads=sidecar.body_threads,
-            slices=sidecar.slices,
-            body_timeout_ms=max_block_ms,
-        ),
-        WatchRoute(feed=sidecar.feed, lookups=lookups, status=sidecar.status, times=watch_times),
-        OperationRoutes(
-            producer=producer,
-            lookups=lookups,
-            status=sidecar.status,
-            spool=sidecar.spool,
-            boot=sidecar.boot,
-            default_wait_ms=max_block_ms,
-        ),
-    )
+    """Returns the routes of /v1 except produce."""
+    routers = MetadataRoutes(sidecar), LeadersRoute(sidecar), WatchRoute(sidecar), OperationRoutes(sidecar)
     return [route for made in routers for route in made.router().routes]
 
 

@@ -1,8 +1,8 @@
 """Builds and connects the parts of one running app.
 
-Only `process/` and each dialect's `dialect` function receive a Sidecar. They pass each handler the parts that
-it needs. Nothing here is global, so two apps in one process share nothing. Event loop only, except `drain`,
-which the admin thread reads.
+`process/`, and the handlers of `native/` and `dialects/`, receive a Sidecar, and take what they need from it.
+Nothing here is global, so two apps in one process share nothing. Event loop only, except `drain`, which the
+admin thread reads.
 """
 
 from __future__ import annotations
