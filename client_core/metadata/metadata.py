@@ -19,11 +19,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.backoff import ExponentialBackoff
-from client_core.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-)
+from client_core.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from client_core.events import NO_EVENTS, EventSink
 from client_core.metadata.leader_epochs import LastSeenEpochs, take_hints
 from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime

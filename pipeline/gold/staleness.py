@@ -29,11 +29,7 @@ from pyspark.sql import functions as f
 from pipeline.gold.clocks import believed_epochs, boots, known, recent
 from pipeline.gold.read import LOOK_BACK, ms_between
 from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
-from pipeline.tables import (
-    GOLD_STALENESS,
-    SILVER_EPOCH_SIGHTS,
-    SILVER_TOPIC_ENDS,
-)
+from pipeline.tables import GOLD_STALENESS, SILVER_EPOCH_SIGHTS, SILVER_TOPIC_ENDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -24,11 +24,7 @@ from service.dialects.rest_v2.answers import (
     partitions_pieces,
     topic_pieces,
 )
-from service.dialects.rest_v2.error_codes import (
-    LOOKED_UP_TOPIC_NOT_FOUND,
-    no_partition,
-    partition_of_path,
-)
+from service.dialects.rest_v2.error_codes import LOOKED_UP_TOPIC_NOT_FOUND, no_partition, partition_of_path
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
 from service.dialects.rest_v2.schemas import (
     BrokersV2,
