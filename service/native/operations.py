@@ -15,6 +15,7 @@ from service.admission.caller import caller_of
 from service.native.schemas import RefreshAnswer, RequeueAnswer, RequeueQuery
 from service.native.status_schemas import StatusAnswer, StatusQuery
 from service.sidecar.sidecar import Sidecar
+from service.sidecar.status_report import StatusReport
 from service.wire.errors import refused
 from service.wire.freshness import version_text
 from service.wire.responses import of_json, problems
@@ -28,10 +29,10 @@ if TYPE_CHECKING:  # a sidecar without a spool loads none of it
 class OperationRoutes:
     """The handlers. `default_wait_ms` is the wait of calls without max_block_ms."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
+    def __init__(self, sidecar: Sidecar, status: StatusReport) -> None:
         self._producer = sidecar.producer
         self._lookups = sidecar.lookups
-        self._status = sidecar.status
+        self._status = status
         self._spool = sidecar.spool
         self._boot = sidecar.boot
         self._default_wait_ms = sidecar.config.max_block_ms

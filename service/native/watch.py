@@ -22,6 +22,7 @@ from service.admission.guards import DRAINING
 from service.lookup.lookups import NO_DEMANDS, Demands
 from service.native.schemas import Broker
 from service.sidecar.sidecar import Sidecar
+from service.sidecar.status_report import StatusReport
 from service.watch.event_stream import MEDIA_TYPE, EventStream
 from service.watch.long_poll import LongPoll
 from service.wire.asgi import HeaderPairs, header
@@ -188,10 +189,10 @@ _ANSWER: Final[dict[str, Any]] = {
 class WatchRoute:
     """The handler."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
+    def __init__(self, sidecar: Sidecar, status: StatusReport) -> None:
         self._feed = sidecar.feed
         self._lookups = sidecar.lookups
-        self._status = sidecar.status
+        self._status = status
         self._heartbeat_ms = sidecar.settings.internal.watch_heartbeat_ms
         self._stall_timeout_ms = sidecar.settings.internal.stall_timeout_ms
         self._default_wait_ms = sidecar.config.max_block_ms

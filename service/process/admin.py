@@ -125,7 +125,7 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
             longest_sleep_ms=sidecar.config.request_timeout_ms,
             has_left=app.client_metrics.has_left,
             left_brokers=app.client_metrics.left_brokers,
-            latencies=sidecar.status.slowness.latencies,
+            latencies=sidecar.slowness.latencies,
         )
     )
     registry.register(sidecar.http)
