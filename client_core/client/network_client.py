@@ -121,6 +121,9 @@ class NetworkClient:
         self._requests = RequestSender(selector, self._connections, config, events)
         self._in_flight = self._requests.in_flight
         self.new_client_request: Final = self._requests.new_client_request
+        self.has_ready_nodes: Final = self._states.has_ready_nodes
+        self.in_flight_request_count: Final = self._in_flight.count
+        self.wakeup: Final = selector.wakeup
         self._ends = ConnectionEnds(selector, self._connections, self._requests, metadata_updater)
         self._aborted_sends: list[ClientResponse] = []
         #: Connections to bootstrap.servers, until broker ids are known.
@@ -206,12 +209,6 @@ class NetworkClient:
 
     def authentication_error(self, node: Node) -> AuthenticationError | None:
         return self._states.authentication_error(node.id)
-
-    def has_ready_nodes(self, now_ms: int) -> bool:
-        return self._states.has_ready_nodes(now_ms)
-
-    def in_flight_request_count(self, node_id: int | None = None) -> int:
-        return self._in_flight.count(node_id)
 
     def has_in_flight_requests(self, node_id: int | None = None) -> bool:
         return not self._in_flight.is_empty(node_id)
@@ -506,9 +503,6 @@ class NetworkClient:
                     self._ends.leave(node_id, self._now_ms)
 
     # -- close -----------------------------------------------------------------------------------------------
-
-    def wakeup(self) -> None:
-        self._selector.wakeup()
 
     @property
     def active(self) -> bool:

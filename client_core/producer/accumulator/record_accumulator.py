@@ -98,6 +98,10 @@ class RecordAccumulator:
         #: The partitions whose queues hold batches, to see whether there are any. Changes under the locks.
         self.undrained: Final[Collection[TopicPartition]] = self._queues.waiting.keys()
         self._incomplete = IncompleteBatches()
+        #: Returns every incomplete batch, queued or in flight. Any thread.
+        self.incomplete: Final = self._incomplete.snapshot
+        #: Removes a batch whose owners were notified. Hold no lock. I/O thread.
+        self.complete_batch: Final = self._incomplete.remove
         #: The accepted records that failed, in batches or never appended.
         self.failed: Final = FailedRecords()
         self._ratios = CompressionRatioEstimator()
@@ -128,6 +132,9 @@ class RecordAccumulator:
         )
         self.drain: Final = self._drain.drain
         self.update_node_latency_stats: Final = self._drain.update_node_latency_stats
+        #: Stops ready and drain for a partition until it is unmuted (max.in.flight 1).
+        self.mute_partition: Final = self._drain.muted.add
+        self.unmute_partition: Final = self._drain.muted.discard
         #: The drained batches that could not be encoded, until `take_unbuildable`.
         self.unbuildable: Final[Sequence[Unbuildable]] = self._drain.unbuildable
 
@@ -156,13 +163,6 @@ class RecordAccumulator:
     def leave_lost_leaders(self, leaders: PartitionLeaders) -> None:
         """Moves keyless batches that were never sent from lost leaders to other partitions."""
         self._drain.leave(leaders, self.lost_leaders.node_ids)
-
-    def mute_partition(self, topic_partition: TopicPartition) -> None:
-        """Stops ready and drain for the partition until it is unmuted (max.in.flight 1)."""
-        self._drain.muted.add(topic_partition)
-
-    def unmute_partition(self, topic_partition: TopicPartition) -> None:
-        self._drain.muted.discard(topic_partition)
 
     # -- failed batches: I/O thread --------------------------------------------------------------------------
 
@@ -259,10 +259,6 @@ class RecordAccumulator:
         return expired
 
     # -- the end of batches ----------------------------------------------------------------------------------
-
-    def complete_batch(self, batch: ProducerBatch) -> None:
-        """Removes a batch whose owners were notified. Hold no lock. I/O thread."""
-        self._incomplete.remove(batch)
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Gives the batch's memory back, once. Hold no lock. I/O thread.
@@ -419,10 +415,6 @@ class RecordAccumulator:
             records=sum(batch.record_count for batch in batches),
             oldest_batch_age_ms=None if oldest_ms is None else now_ms - oldest_ms,
         )
-
-    def incomplete(self) -> Sequence[ProducerBatch]:
-        """Returns every incomplete batch, queued or in flight."""
-        return self._incomplete.snapshot()
 
     def unacknowledged(self) -> tuple[Unacknowledged, ...]:
         """Returns the number of incomplete records of each partition."""

@@ -168,6 +168,7 @@ class IoThread:
         self._commands: deque[Callable[[int], None]] = deque()
         self._wake_soon = wake_soon
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.start: Final = self._thread.start
         self._ended = Latch()
         self._running = True
         self._forced = False
@@ -177,6 +178,8 @@ class IoThread:
         self._end_lock = threading.Lock()
         self._made_at = forks.count
         self._at_end: list[Callable[[], None]] = []
+        #: Takes a function to call once, when nothing is open any more, where the end runs.
+        self.call_at_end: Final = self._at_end.append
         self._pause_lock = threading.RLock()
         self._pause = threading.Condition(self._pause_lock)
         self._failures_in_a_row = 0
@@ -215,9 +218,6 @@ class IoThread:
         return self._uncaught.count
 
     # -- other threads ---------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        self._thread.start()
 
     @property
     def is_current(self) -> bool:
@@ -274,10 +274,6 @@ class IoThread:
             for request in tuple(self._requests)
         ]
         return [*self._accumulator.unacknowledged(), *self._parked.not_appended(), *came]
-
-    def call_at_end(self, call: Callable[[], None]) -> None:
-        """Calls `call` once, when nothing is open any more, where the end runs."""
-        self._at_end.append(call)
 
     def end_unclosed(self, report: Callable[[], None]) -> None:
         """Makes the thread send accepted records, end, and call `report`: its producer is garbage.
