@@ -244,7 +244,6 @@ class _Steps:
     # -- the response ----------------------------------------------------------------------------------------
 
     def response(self) -> Generator[int, None, MetadataResponse]:
-        """Decodes the response."""
         reader, version = self._reader, self._version
         throttle_time_ms = (yield from self._step(reader.int32)) if version >= 3 else 0
         brokers = yield from self._read_brokers()

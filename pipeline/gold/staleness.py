@@ -44,7 +44,6 @@ _ROUNDING: Final = 1e-9
 
 
 def staleness(read: Read) -> DataFrame:
-    """Returns gold_staleness."""
     lives = known(read, boots(read), "last_event").select(
         *BOOT_KEY, "service", "last_event", "metadata_max_age_ms"
     )

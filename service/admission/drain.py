@@ -88,7 +88,6 @@ class Drain:
             self._listeners.add(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Removes a listener."""
         self._listeners.discard(listener)
 
 

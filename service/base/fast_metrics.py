@@ -136,7 +136,6 @@ def counters(name: str, help_text: str, *labels: str) -> Family[Counter]:
 
 
 def histograms(name: str, help_text: str, bounds: Sequence[float], *labels: str) -> Family[Histogram]:
-    """Returns a family of histograms."""
     return Family(lambda: Histogram(bounds), name, help_text, labels)
 
 

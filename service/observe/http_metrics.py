@@ -130,7 +130,6 @@ class HttpMetrics(Collector):
         self._by_route: dict[tuple[str, str, int], RouteCounters] = {}
 
     def route_counters(self, method: str, route: str, status: int) -> RouteCounters:
-        """Returns the counters of a route."""
         found = self._by_route.get((method, route, status))
         if found is None:
             label = method if method in METHODS else OTHER

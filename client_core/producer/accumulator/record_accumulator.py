@@ -394,7 +394,6 @@ class RecordAccumulator:
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether any batch is incomplete."""
         return len(self._incomplete) > 0
 
     def batches_of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:

@@ -24,7 +24,6 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """Returns the dialect for one sidecar."""
     router = APIRouter(tags=["dapr"])
     add_publish(router, Publishing(sidecar))
     add_info(router, sidecar)

@@ -16,6 +16,5 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """Returns the dialect for one sidecar."""
     routes = [*MetadataV2(sidecar).router().routes, *ProduceV2(sidecar).router().routes]
     return Dialect(routes, ("/topics", "/brokers"), error_format, ErrorV2)

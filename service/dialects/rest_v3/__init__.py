@@ -19,7 +19,6 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """Returns the dialect for one sidecar."""
     cluster = ClusterPath(sidecar.producer, sidecar.lookups)
     made = (
         RecordsRoute(sidecar, cluster),
