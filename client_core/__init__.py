@@ -17,24 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from client_core import broker_errors
 from client_core.broker_errors import *  # noqa: F403 -- its __all__ is the list
-from client_core.client.bootstrap_addresses import (
-    parse_and_validate_addresses,
-)
-from client_core.clock import (
-    FOREVER_MS,
-    Clock,
-    SystemClock,
-)
-from client_core.cluster import (
-    Cluster,
-    Node,
-    PartitionInfo,
-    TopicPartition,
-    TopicPartitions,
-)
-from client_core.error_codes import (
-    Errors,
-)
+from client_core.client.bootstrap_addresses import parse_and_validate_addresses
+from client_core.clock import FOREVER_MS, Clock, SystemClock
+from client_core.cluster import Cluster, Node, PartitionInfo, TopicPartition, TopicPartitions
+from client_core.error_codes import Errors
 from client_core.errors import (
     ApiError,
     AuthenticationError,
@@ -126,50 +112,19 @@ from client_core.events import (
     SecretReloaded,
     WaitFinished,
 )
-from client_core.metadata.metadata_cache import (
-    MetadataCache,
-    RefreshTime,
-)
-from client_core.metadata.metadata_response import (
-    ListedTopic,
-)
-from client_core.metadata.topic_configs import (
-    TopicConfig,
-    TopicConfigs,
-)
-from client_core.metadata.topic_listing import (
-    TopicListing,
-)
-from client_core.metadata.topic_table import (
-    TopicTable,
-)
+from client_core.metadata.metadata_cache import MetadataCache, RefreshTime
+from client_core.metadata.metadata_response import ListedTopic
+from client_core.metadata.topic_configs import TopicConfig, TopicConfigs
+from client_core.metadata.topic_listing import TopicListing
+from client_core.metadata.topic_table import TopicTable
 from client_core.network.certificate_expiry import certificate_expires_at_s
-from client_core.producer.accumulator.backlog import (
-    Backlog,
-    BatchCount,
-    TopicWait,
-)
-from client_core.producer.accumulator.partitioner import (
-    murmur2,
-    partition_for_key,
-)
-from client_core.producer.kafka_producer import (
-    KafkaProducer,
-)
-from client_core.producer.requests.pending_request import (
-    ProduceTicket,
-)
-from client_core.producer.requests.preparation import (
-    ProducerInterceptor,
-)
-from client_core.producer.results.future_record_metadata import (
-    FutureRecordMetadata,
-)
-from client_core.producer.results.producer_record import (
-    Headers,
-    ProducerRecord,
-    RecordMetadata,
-)
+from client_core.producer.accumulator.backlog import Backlog, BatchCount, TopicWait
+from client_core.producer.accumulator.partitioner import murmur2, partition_for_key
+from client_core.producer.kafka_producer import KafkaProducer
+from client_core.producer.requests.pending_request import ProduceTicket
+from client_core.producer.requests.preparation import ProducerInterceptor
+from client_core.producer.results.future_record_metadata import FutureRecordMetadata
+from client_core.producer.results.producer_record import Headers, ProducerRecord, RecordMetadata
 from client_core.producer.results.results import (
     AcknowledgedRun,
     ListingResult,
@@ -197,34 +152,17 @@ from client_core.producer.results.ticket import (
     Ticket,
     Written,
 )
-from client_core.producer.sender.io_thread import (
-    LoopWork,
-)
+from client_core.producer.sender.io_thread import LoopWork
 from client_core.producer.sender.wiring import IO_THREAD_NAME
-from client_core.producer.settings.config import (
-    ProducerConfig,
-)
-from client_core.producer.settings.config_def import (
-    Option,
-)
-from client_core.producer.settings.config_options import (
-    OPTIONS,
-)
-from client_core.producer.settings.config_refusals import (
-    UNSUPPORTED,
-)
-from client_core.record.record_content import (
-    EncodedHeaders,
-)
-from client_core.uncaught import (
-    UncaughtErrors,
-)
+from client_core.producer.settings.config import ProducerConfig
+from client_core.producer.settings.config_def import Option
+from client_core.producer.settings.config_options import OPTIONS
+from client_core.producer.settings.config_refusals import UNSUPPORTED
+from client_core.record.record_content import EncodedHeaders
+from client_core.uncaught import UncaughtErrors
 
 if TYPE_CHECKING:
-    from client_core.async_kafka_producer import (
-        AsyncKafkaProducer,
-        LoopCompletions,
-    )
+    from client_core.async_kafka_producer import AsyncKafkaProducer, LoopCompletions
 
 #: Imported when they are first asked for: asyncio takes as long to import as all the rest.
 _OF_ASYNCIO: Final = frozenset({"AsyncKafkaProducer", "LoopCompletions"})

@@ -90,7 +90,6 @@ class Closed:
 
 
 def sql_time(time: datetime) -> str:
-    """Returns the time as SQL."""
     return f"TIMESTAMP '{time.isoformat()}'"
 
 

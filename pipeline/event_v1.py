@@ -149,7 +149,6 @@ REASONS: Final = (
 
 
 def bucket_of(latency_us: int) -> int:
-    """Returns the bucket of a latency."""
     if latency_us < SUB_BUCKETS:
         return max(latency_us, 0)
     shift = latency_us.bit_length() - 3

@@ -14,15 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-)
+from pyspark.sql.types import ArrayType, DataType, IntegerType, LongType, MapType, ShortType, StringType
 
 from pipeline import event_v1
 from pipeline.event_v1 import NO_VERSION, NOT_AN_OBJECT, NOT_JSON, UNKNOWN_VERSION, WRONG_TYPE

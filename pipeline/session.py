@@ -92,7 +92,6 @@ def spark_session(
     jars: Sequence[Path] = (),
     shuffle_partitions: int | None = None,
     driver_memory: str | None = None,
-    shows_progress: bool = False,
     is_short: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
@@ -101,10 +100,9 @@ def spark_session(
     `master` is Spark's (`local[2]`, `spark://…`, `sc://…`); None: `local[*]`, or the submitter's. `jars` are
     added to the class path; Delta is set up if its jar is among them or among Spark's own.
     `shuffle_partitions`: None is twice the cores on one machine, and on a cluster Spark's 200, merged as
-    sizes allow. `driver_memory` is Java's, as "4g". `shows_progress` draws Spark's progress bar on stderr.
-    `is_short`: the run ends within minutes, so Java uses only its fast compiler. `settings` are Spark
-    settings by name and override all of these. Other users of the machine can see them in the process list,
-    so put secrets into Spark's own files.
+    sizes allow. `driver_memory` is Java's, as "4g". `is_short`: the run ends within minutes, so Java uses
+    only its fast compiler. `settings` are Spark settings by name and override all of these. Other users of
+    the machine can see them in the process list, so put secrets into Spark's own files.
 
     Raises JavaMissingError without Java 17 to 21, and SessionError if Spark doesn't start, or an active
     session lacks Delta although its jar is among `jars`.
@@ -119,7 +117,7 @@ def spark_session(
         return _fit(active, jars)
     if is_submitted():
         return _started({"spark.app.name": app_name, **_submitted_settings(), **session_settings})
-    own = _own_process_settings(master, jars, driver_memory, shows_progress=shows_progress)
+    own = _own_process_settings(master, jars, driver_memory)
     delta = _delta_settings(jar.name for jar in (*jars, *spark_jars()))
     java_options = _java_options(settings, is_short=is_short)
     with _environment(JAVA_HOME=str(find_java().home), PYSPARK_PYTHON=sys.executable):
@@ -186,14 +184,14 @@ def _session_settings(settings: Mapping[str, str] | None, shuffle_partitions: in
 
 
 def _own_process_settings(
-    master: str | None, jars: Sequence[Path], driver_memory: str | None, *, shows_progress: bool
+    master: str | None, jars: Sequence[Path], driver_memory: str | None
 ) -> dict[str, str]:
     """Returns the settings that only the process that starts Spark can set."""
     master = master or "local[*]"
     wanted = {
         "spark.master": master,
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": str(shows_progress).lower(),
+        "spark.ui.showConsoleProgress": "false",
         "spark.log.structuredLogging.enabled": "false",
     }
     if master.startswith("local"):

@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from client_core.backoff import ExponentialBackoff
 from client_core.client.connection_status import ConnectionFacts
-from client_core.client.node_connection_state import (
-    ConnectionFailures,
-    ConnectionState,
-    NodeConnectionState,
-)
+from client_core.client.node_connection_state import ConnectionFailures, ConnectionState, NodeConnectionState
 from client_core.clock import FOREVER_MS
 from client_core.errors import IllegalStateError
 

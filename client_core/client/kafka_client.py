@@ -65,15 +65,11 @@ class ClientResponse(NamedTuple):
     def destination(self) -> int:
         return self.request.destination
 
-    def on_complete(self) -> None:
-        """Calls the request's handler, if it has one."""
-        if self.request.on_complete is not None:
-            self.request.on_complete(self)
-
     def complete(self) -> None:
-        """Logs what the handler raises, so that other handlers are still called (NET-23)."""
+        """Calls the request's handler, if any; logs what it raises, so that others are called (NET-23)."""
         try:
-            self.on_complete()
+            if self.request.on_complete is not None:
+                self.request.on_complete(self)
         except KeyboardInterrupt:  # raised on the main thread only, never on the I/O thread
             raise
         except BaseException:  # noqa: BLE001 -- a caller's code, its sys.exit() and CancelledError too
@@ -93,28 +89,18 @@ class LeastLoadedNode:
 class KafkaClient(Protocol):
     """Sends requests to nodes; `poll` calls back with the responses."""
 
-    def is_ready(self, node: Node, now_ms: int) -> bool:
-        """Returns whether a request may be sent now; False while a metadata update is due (NET-02)."""
-        ...
-
     def ready(self, node: Node, now_ms: int) -> bool:
-        """Returns the same as `is_ready`.
+        """Returns whether a request may be sent now; False while a metadata update is due (NET-02).
 
         If the node is not ready, this starts to connect to it, if the backoff allows that (NET-03).
         """
         ...
 
-    def connection_delay_ms(self, node: Node, now_ms: int) -> int:
-        """Milliseconds until the next call of ready() makes sense, by connection state alone (CONN-04)."""
-        ...
-
     def poll_delay_ms(self, node: Node, now_ms: int) -> int:
-        """Returns the same as `connection_delay_ms`, but counts throttling, too (CONN-05)."""
+        """Milliseconds until the next call of ready() makes sense, by state and throttling (CONN-05)."""
         ...
 
     def connection_failed(self, node: Node) -> bool: ...
-
-    def authentication_error(self, node: Node) -> AuthenticationError | None: ...
 
     def new_client_request(
         self,
@@ -137,16 +123,6 @@ class KafkaClient(Protocol):
         """Runs one turn: metadata, I/O, timeouts; calls each response's handler, returns them (NET-08)."""
         ...
 
-    def disconnect(self, node_id: int) -> None:
-        """Closes a connection; its requests are answered as disconnected by the next poll (NET-19)."""
-        ...
-
-    def close_node(self, node_id: int) -> None:
-        """Closes a connection and forgets it and its requests."""
-        ...
-
-    def least_loaded_node(self, now_ms: int, avoid: int | None = None) -> LeastLoadedNode: ...
-
     def answering_node(self, now_ms: int, avoid: int | None = None) -> Node | None:
         """Returns the least loaded node that is not silent, if there is one. Java has no such method."""
         ...
@@ -155,13 +131,7 @@ class KafkaClient(Protocol):
         """Returns the nodes that have left a request or a connection unanswered for SILENT_MS."""
         ...
 
-    def in_flight_request_count(self, node_id: int | None = None) -> int:
-        """Requests in flight to one node, or to all of them."""
-        ...
-
     def has_in_flight_requests(self, node_id: int | None = None) -> bool: ...
-
-    def has_ready_nodes(self, now_ms: int) -> bool: ...
 
     def node_statuses(self, now_ms: int) -> tuple[ConnectionStatus, ...]:
         """Returns every connection that was attempted, as of `now_ms`. Any thread."""
@@ -173,12 +143,5 @@ class KafkaClient(Protocol):
     def waited_ms(self) -> int:
         """Total milliseconds that all polls have slept, waiting for I/O or their timeout."""
         ...
-
-    def initiate_close(self) -> None:
-        """Makes the next send or poll raise DisconnectError (NET-25). Any thread."""
-        ...
-
-    @property
-    def active(self) -> bool: ...
 
     def close(self) -> None: ...

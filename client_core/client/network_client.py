@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from client_core.client.connection_status import ConnectionStatus
     from client_core.client.host_resolver import NodeResolver
     from client_core.client.in_flight_requests import InFlightRequest
-    from client_core.client.kafka_client import ClientRequest, CompletionHandler, LeastLoadedNode
+    from client_core.client.kafka_client import ClientRequest, LeastLoadedNode
     from client_core.client.metadata_updater import MetadataUpdater
     from client_core.client.network_client_config import NetworkClientConfig
     from client_core.cluster import Node
@@ -120,6 +120,10 @@ class NetworkClient:
         self._states = self._connections.states
         self._requests = RequestSender(selector, self._connections, config, events)
         self._in_flight = self._requests.in_flight
+        self.new_client_request: Final = self._requests.new_client_request
+        self.has_ready_nodes: Final = self._states.has_ready_nodes
+        self.in_flight_request_count: Final = self._in_flight.count
+        self.wakeup: Final = selector.wakeup
         self._ends = ConnectionEnds(selector, self._connections, self._requests, metadata_updater)
         self._aborted_sends: list[ClientResponse] = []
         #: Connections to bootstrap.servers, until broker ids are known.
@@ -206,12 +210,6 @@ class NetworkClient:
     def authentication_error(self, node: Node) -> AuthenticationError | None:
         return self._states.authentication_error(node.id)
 
-    def has_ready_nodes(self, now_ms: int) -> bool:
-        return self._states.has_ready_nodes(now_ms)
-
-    def in_flight_request_count(self, node_id: int | None = None) -> int:
-        return self._in_flight.count(node_id)
-
     def has_in_flight_requests(self, node_id: int | None = None) -> bool:
         return not self._in_flight.is_empty(node_id)
 
@@ -280,26 +278,6 @@ class NetworkClient:
         return state is not None and not state.is_disconnected
 
     # -- sending ---------------------------------------------------------------------------------------------
-
-    def new_client_request(
-        self,
-        node_id: int,
-        builder: RequestBuilder,
-        created_ms: int,
-        *,
-        expect_response: bool,
-        request_timeout_ms: int | None = None,
-        on_complete: CompletionHandler | None = None,
-    ) -> ClientRequest:
-        """Returns a request with the next correlation id; the default timeout is request.timeout.ms."""
-        return self._requests.new_client_request(
-            node_id,
-            builder,
-            created_ms,
-            expect_response=expect_response,
-            request_timeout_ms=request_timeout_ms,
-            on_complete=on_complete,
-        )
 
     def send(self, request: ClientRequest, now_ms: int) -> None:
         """Queues a caller's request. Raises IllegalStateError if the node is not ready (NET-05)."""
@@ -525,9 +503,6 @@ class NetworkClient:
                     self._ends.leave(node_id, self._now_ms)
 
     # -- close -----------------------------------------------------------------------------------------------
-
-    def wakeup(self) -> None:
-        self._selector.wakeup()
 
     @property
     def active(self) -> bool:

@@ -19,11 +19,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from client_core.backoff import ExponentialBackoff
-from client_core.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    KafkaError,
-)
+from client_core.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from client_core.events import NO_EVENTS, EventSink
 from client_core.metadata.leader_epochs import LastSeenEpochs, take_hints
 from client_core.metadata.metadata_cache import ClusterAnswer, MetadataCache, RefreshTime
@@ -120,9 +116,10 @@ class Metadata:
         self._is_settled_answer = False
         #: The counted topics, their partitions and those without a leader.
         self._counted: tuple[KnownTopics, int, int] = (self.cache.topics, 0, 0)
-        self._update_version = 0
+        #: Counts responses and bootstraps; waiters wait until it grows.
+        self.update_version = 0
         self._errors = MetadataErrors()
-        self._is_closed = False
+        self.is_closed = False
         self._listeners: list[Callable[[], None]] = []
 
     # -- is a refresh due? -----------------------------------------------------------------------------------
@@ -146,11 +143,6 @@ class Metadata:
     @property
     def update_requested(self) -> bool:
         return self._schedule.update_requested
-
-    @property
-    def update_version(self) -> int:
-        """Counts responses and bootstraps; waiters wait until it grows."""
-        return self._update_version
 
     @property
     def request_version(self) -> int:
@@ -193,13 +185,13 @@ class Metadata:
             self._schedule.need_full(reason)
             if reset_equivalent_response_backoff:
                 self._schedule.progressed()
-            return self._update_version
+            return self.update_version
 
     def request_update_for_new_topics(self) -> int:
         """Requests a partial update at once; returns the current update_version (META-09)."""
         with self._lock:
             self._schedule.need_new_topics()
-            return self._update_version
+            return self.update_version
 
     def new_metadata_request_and_version(self, now_ms: int) -> MetadataRequestAndVersion:
         """Returns the request that is due: partial unless a full update is requested or overdue (META-10)."""
@@ -235,8 +227,8 @@ class Metadata:
             self._bootstrap_addresses = tuple(addresses)
             last_ms = self._schedule.last_successful_refresh_ms
             self._schedule.need_full("initial" if last_ms is None else "bootstrap")
-            self._update_version += 1
-            empty = MetadataCache.bootstrap(self._bootstrap_addresses, self._update_version)
+            self.update_version += 1
+            empty = MetadataCache.bootstrap(self._bootstrap_addresses, self.update_version)
             self.cache = replace(empty, last_successful_refresh_ms=last_ms)
             if last_ms is None:
                 self.answered_cache = self.cache
@@ -282,14 +274,14 @@ class Metadata:
         return self._updated(before, after, response)
 
     def _ensure_open(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise IllegalStateError("Update requested after metadata close")
 
     def _swap(
         self, response: MetadataResponse, is_partial: bool, now_ms: int, node_id: int | None
     ) -> tuple[MetadataCache, MetadataCache]:
         """Replaces the snapshot; returns what readers had before, and what they have now. Lock held."""
-        self._update_version += 1
+        self.update_version += 1
         before = self.answered_cache
         self._errors_came(response, now_ms, node_id)
         self.doubted_node_id = node_id if self.is_in_doubt else None
@@ -319,7 +311,7 @@ class Metadata:
         cluster = ClusterAnswer(response.cluster_id, dict(nodes), response.controller)
         time = RefreshTime(now_ms, self._wall_ms())
         if not is_partial and self._is_settled_response(response, now_ms):
-            return self.cache.with_cluster(cluster).refreshed_at(time, self._update_version, None)
+            return self.cache.with_cluster(cluster).refreshed_at(time, self.update_version, None)
         # If all stay, a partial response takes time for its own topics, not for all that are known.
         tables_stay = is_partial and self._retains_all(now_ms)
         if not tables_stay:
@@ -347,7 +339,7 @@ class Metadata:
             self._settle(after, answers)
         if not tables_stay:
             self._last_seen.retain(after.topics.keys(), retain)
-        return after.refreshed_at(time, self._update_version, answers if is_partial else None)
+        return after.refreshed_at(time, self.update_version, answers if is_partial else None)
 
     def _settle(self, after: MetadataCache, answers: TopicAnswers) -> None:
         """Keeps the tables of a full response in order, to compare them with the next one. Lock held."""
@@ -438,13 +430,9 @@ class Metadata:
     def close(self) -> None:
         """Ends all waits; later updates are refused."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             self._changed.notify_all()
         self._notify_listeners()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
 
     def maybe_throw_any_exception(self) -> None:
         """Raises the last error, fatal or of any topic; each is raised once (META-19)."""

@@ -22,12 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from client_core.cluster import Node
 from client_core.errors import TruncatedError
 from client_core.metadata.leader_epochs import TopicDifference, compare
-from client_core.metadata.topic_layout import (
-    TopicLayout,
-    layout_of,
-    locate_partitions,
-    pass_over_partitions,
-)
+from client_core.metadata.topic_layout import TopicLayout, layout_of, locate_partitions, pass_over_partitions
 from client_core.metadata.topic_runs import read_heads, read_run
 from client_core.metadata.topic_table import TopicTable, TopicUse
 from client_core.protocol.primitives import MOST_ELEMENTS, ZERO_UUID
@@ -249,7 +244,6 @@ class _Steps:
     # -- the response ----------------------------------------------------------------------------------------
 
     def response(self) -> Generator[int, None, MetadataResponse]:
-        """Decodes the response."""
         reader, version = self._reader, self._version
         throttle_time_ms = (yield from self._step(reader.int32)) if version >= 3 else 0
         brokers = yield from self._read_brokers()

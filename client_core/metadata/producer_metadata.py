@@ -373,10 +373,10 @@ class ProducerMetadata(Metadata):
 
         def is_over() -> bool:
             self.maybe_throw_fatal_exception()
-            return self._update_version > last_version or self._is_closed
+            return self.update_version > last_version or self.is_closed
 
         with self._lock:
             if not self._clock.wait_for(self._changed, is_over, deadline_ms):
                 raise TimeoutError(f"metadata not updated within {timeout_ms} ms")
-            if self._is_closed:
+            if self.is_closed:
                 raise KafkaError("Requested metadata update after close")

@@ -63,15 +63,8 @@ class PlaintextAuthenticator:
 
     __slots__ = ()
 
-    @property
-    def complete(self) -> bool:
-        return True
-
-    @property
-    def awaits_credentials(self) -> bool:
-        return False
-
-    #: Never. An attribute: it is read for each send.
+    complete = True
+    awaits_credentials = False
     reauthenticates_at_ms: int | None = None
 
     def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:

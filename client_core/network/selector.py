@@ -154,6 +154,8 @@ class Selector:
         self.connected: list[int] = []
         self.waited_ms = 0
         self._wakeup = Wakeup.open()
+        #: Makes the current or the next poll return. Any thread; never blocks (SEL-15).
+        self.wakeup: Final = self._wakeup.wakeup
         self._selector = selectors.DefaultSelector()
         forks.close_in_child(self._selector)
         self._selector.register(self._wakeup, EVENT_READ)
@@ -278,10 +280,6 @@ class Selector:
         self._due[node_id] = channel
 
     # -- the turn --------------------------------------------------------------------------------------------
-
-    def wakeup(self) -> None:
-        """Makes the current or the next poll return. Any thread; never blocks (SEL-15)."""
-        self._wakeup.wakeup()
 
     def poll(self, timeout_ms: int, *, writes_end_it: bool = True) -> int:
         """Does the possible I/O, waiting at most timeout_ms for it; returns now_ms afterwards.

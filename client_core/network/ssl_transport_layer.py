@@ -65,10 +65,11 @@ class SslTransportLayer:
         "_incoming",
         "_is_after_handshake",
         "_outgoing",
-        "_ready",
         "_ssl",
         "_under",
         "_unsent",
+        "ready",
+        "remote_address",
     )
 
     def __init__(
@@ -84,6 +85,7 @@ class SslTransportLayer:
         SslAuthenticationError when no certificate can match the name.
         """
         self._under = under
+        self.remote_address = under.remote_address
         self._host = _as_in_certificates(server_hostname)
         self._allowed_cipher_suites = allowed_cipher_suites
         self._incoming = ssl.MemoryBIO()
@@ -93,7 +95,7 @@ class SslTransportLayer:
         except ValueError as error:  # includes UnicodeError
             raise SslAuthenticationError(f"no certificate can be for the host name {self._host!r}") from error
         self._has_begun = False
-        self._ready = False
+        self.ready = False
         self._is_after_handshake = False  # TLS 1.3, and nothing was read yet
         self._failure: KafkaError | None = None  # raised by the next read or handshake
         self._ahead = b""  # decrypted beyond the requested bytes
@@ -102,16 +104,8 @@ class SslTransportLayer:
     # -- state -----------------------------------------------------------------------------------------------
 
     @property
-    def remote_address(self) -> str:
-        return self._under.remote_address
-
-    @property
-    def ready(self) -> bool:
-        return self._ready
-
-    @property
     def has_bytes_buffered(self) -> bool:
-        return bool(self._ahead or self._ssl.pending() or (self._ready and self._failure is not None))
+        return bool(self._ahead or self._ssl.pending() or (self.ready and self._failure is not None))
 
     @property
     def has_pending_writes(self) -> bool:
@@ -138,7 +132,7 @@ class SslTransportLayer:
         except DisconnectError as error:
             # A peer that refuses us sends an alert and closes; the alert takes precedence.
             raise self._failure or self._last_words() or ssl_failures.terminated(error.message) from error
-        if self._failure is not None and is_flushed and not self._ready:
+        if self._failure is not None and is_flushed and not self.ready:
             raise self._failure
 
     def _shake_hands(self) -> None:
@@ -167,7 +161,7 @@ class SslTransportLayer:
         version = self._ssl.version()
         log.debug("TLS handshake with %s is done: %s, %s", self.remote_address, version, name)
         self._is_after_handshake = version == "TLSv1.3"
-        self._ready = True
+        self.ready = True
         self._look_ahead()
 
     def _last_words(self) -> KafkaError | None:
@@ -178,7 +172,7 @@ class SslTransportLayer:
                 if received is None:
                     break
                 self._incoming.write(received)
-        if self._ready:
+        if self.ready:
             while self._failure is None and self._decrypt(_RECORD_BYTES):
                 continue  # unread data is lost with the connection (SEL-13)
         else:
@@ -296,8 +290,8 @@ class SslTransportLayer:
 
     def close(self) -> None:
         """Sends close_notify if the socket takes it at once, and frees the lower transport."""
-        if self._ready:
-            self._ready = False
+        if self.ready:
+            self.ready = False
             with suppress(ssl.SSLError):  # WantRead: don't wait for the peer's close_notify
                 self._ssl.unwrap()
             with suppress(DisconnectError):

@@ -90,7 +90,7 @@ class TransportLayer(Protocol):
 class PlaintextTransportLayer:
     """A non-blocking socket, which it owns."""
 
-    __slots__ = ("_connected", "_remote_address", "_socket")
+    __slots__ = ("_socket", "ready", "remote_address")
 
     # There is no buffer between the layer above and the system.
     has_bytes_buffered = False
@@ -98,16 +98,8 @@ class PlaintextTransportLayer:
 
     def __init__(self, connection: socket.socket, remote_address: str) -> None:
         self._socket = connection
-        self._remote_address = remote_address
-        self._connected = False
-
-    @property
-    def remote_address(self) -> str:
-        return self._remote_address
-
-    @property
-    def ready(self) -> bool:
-        return self._connected
+        self.remote_address = remote_address
+        self.ready = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -128,7 +120,7 @@ class PlaintextTransportLayer:
             raise DisconnectError(
                 "connection refused: the socket connected to itself, no process listens on that port"
             )
-        self._connected = True
+        self.ready = True
         return True
 
     def handshake(self) -> None:
@@ -154,7 +146,7 @@ class PlaintextTransportLayer:
             raise DisconnectError(_sentence(error)) from error
 
     def close(self) -> None:
-        self._connected = False
+        self.ready = False
         with suppress(OSError):  # some systems report a reset here; the descriptor is free anyway
             self._socket.close()
 

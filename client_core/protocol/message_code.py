@@ -36,7 +36,6 @@ _ERRORS: Final = ("cannot_carry", "cannot_carry_null", "cannot_encode", "no_such
 
 
 def module_text(message: MessageDefinition, kafka_version: str) -> str:
-    """Returns the module of a message."""
     reader, writer = ReaderCode(message), WriterCode(message)
     structs = list(message.structs())
     functions: list[str] = []

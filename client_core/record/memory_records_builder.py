@@ -75,7 +75,6 @@ class MemoryRecordsBuilder:
         "_base_offset",
         "_base_timestamp_ms",
         "_built",
-        "_closed_for_appends",
         "_estimation_factor",
         "_flags",
         "_last_timestamp_ms",
@@ -87,6 +86,7 @@ class MemoryRecordsBuilder:
         "_timestamp_delta",
         "base_sequence",
         "compression",
+        "is_closed_for_appends",
         "producer_epoch",
         "producer_id",
         "record_count",
@@ -128,7 +128,7 @@ class MemoryRecordsBuilder:
         self._timestamp_delta = b""
         self._packed: bytes | None = None  # the packed records of a reopened batch
         self._built: bytes | None = None
-        self._closed_for_appends = False
+        self.is_closed_for_appends = False
         self._aborted = False
 
     # -- sizes ---------------------------------------------------------------------------------------------
@@ -145,13 +145,9 @@ class MemoryRecordsBuilder:
     @property
     def is_full(self) -> bool:
         """Whether no further record fits or is allowed. The first record always fits (REC-05)."""
-        return self._closed_for_appends or (
+        return self.is_closed_for_appends or (
             self.record_count > 0 and self.estimated_size_bytes >= self.write_limit_bytes
         )
-
-    @property
-    def is_closed_for_appends(self) -> bool:
-        return self._closed_for_appends
 
     @property
     def is_built(self) -> bool:
@@ -186,7 +182,7 @@ class MemoryRecordsBuilder:
         is the last one. If a record can't be encoded, this raises, and no record of the call is appended.
         This is the hot path: work per call is preferred to work per record.
         """
-        if self._closed_for_appends:
+        if self.is_closed_for_appends:
             return 0
         room = len(indices)
         if self._estimation_factor is None:
@@ -215,7 +211,7 @@ class MemoryRecordsBuilder:
             is_near = before + most_added >= limit
         else:  # the batch's size is estimated; the record counts unpacked until it is in it (REC-05)
             is_near = (before + most_added) * factor >= limit or before * factor + most_added > limit
-        if self._closed_for_appends or is_near:
+        if self.is_closed_for_appends or is_near:
             return None
         count, key, value = self.record_count, record.key, record.value
         assert value is not None
@@ -396,11 +392,11 @@ class MemoryRecordsBuilder:
 
     def close_for_record_appends(self) -> None:
         """Ends appends; the producer state may still be set."""
-        self._closed_for_appends = True
+        self.is_closed_for_appends = True
 
     def abort(self) -> None:
         """Drops the batch's records; it can't be built afterwards. Idempotent."""
-        self._closed_for_appends = self._aborted = True
+        self.is_closed_for_appends = self._aborted = True
         self._pieces = []
 
     def build(self) -> bytes:
@@ -409,7 +405,7 @@ class MemoryRecordsBuilder:
             if self._aborted:
                 raise IllegalStateError("Attempting to build an aborted record batch")
             self._validate_producer_state()
-            self._closed_for_appends = True
+            self.is_closed_for_appends = True
             self._built = self._make_batch() if self.record_count else b""
             self._pieces, self._packed = [], None
         return self._built

@@ -157,18 +157,14 @@ class PartitionLog:
         self.batches: deque[StoredBatch] = deque()
         self._retain_bytes = retain_bytes
         self._bytes = 0
-        self._end_offset = 0
+        #: The offset of the next record.
+        self.end_offset = 0
         self._producers: dict[int, _ProducerState] = {}
-
-    @property
-    def end_offset(self) -> int:
-        """The offset of the next record."""
-        return self._end_offset
 
     @property
     def start_offset(self) -> int:
         """The offset of the first record that is kept."""
-        return self.batches[0].base_offset if self.batches else self._end_offset
+        return self.batches[0].base_offset if self.batches else self.end_offset
 
     def append(self, data: bytes | None, config: TopicConfig, wall_ms: int) -> Appended:
         """Validates and stores a batch; returns the reason if it refuses."""
@@ -192,7 +188,7 @@ class PartitionLog:
             if refused is not None:
                 return Appended(refused)
         stamp = _LOG_APPEND_TIME if config.log_append_time else 0
-        stored = batch._replace(base_offset=self._end_offset, attributes=batch.attributes | stamp)
+        stored = batch._replace(base_offset=self.end_offset, attributes=batch.attributes | stamp)
         if config.log_append_time:
             stored = stored._replace(max_timestamp_ms=wall_ms)
         self._store(stored)
@@ -210,7 +206,7 @@ class PartitionLog:
 
     def _keep(self, batch: StoredBatch) -> None:
         self.batches.append(batch)
-        self._end_offset = batch.base_offset + batch.record_count
+        self.end_offset = batch.base_offset + batch.record_count
         self._bytes += len(batch.data)
         while self._retain_bytes is not None and self._bytes > self._retain_bytes and len(self.batches) > 1:
             self._bytes -= len(self.batches.popleft().data)
@@ -234,7 +230,7 @@ class PartitionLog:
         """Drops the batches from an offset on; of each producer it knows what is left of the last five."""
         while self.batches and self.batches[-1].base_offset >= end_offset:
             self._bytes -= len(self.batches.pop().data)
-        self._end_offset = min(self._end_offset, end_offset)
+        self.end_offset = min(self.end_offset, end_offset)
         kept, self.batches, self._bytes = self.batches, deque(), 0
         self._producers.clear()
         self.replicate(kept)

@@ -169,7 +169,6 @@ def run(
 
 
 def _run(options: RunOptions, java_log: JavaLog, *, shows: bool) -> Summary:
-    """Runs the job and returns its summary."""
     refuse_what_cannot_be(options)
     from pipeline.progress import Progress
 

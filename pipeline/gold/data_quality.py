@@ -53,7 +53,6 @@ def rejects(read: Read) -> DataFrame:
 
 
 def data_quality(read: Read) -> DataFrame:
-    """Returns gold_data_quality."""
     received = read(SILVER_SEQS).groupBy(*BOOT_KEY).agg(f.sum(f.bit_count("bitmap")).alias("received"))
     known = (
         boots(read)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 def leader_history(read: Read) -> DataFrame:
-    """Returns gold_leader_history."""
     leader = f.coalesce("leader_lo", f.lit(NOBODY)).alias("leader")
     beside = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     seen_at = f.col("first.seen_at")
@@ -74,7 +73,6 @@ def leader_history(read: Read) -> DataFrame:
 
 
 def current_leader(read: Read) -> DataFrame:
-    """Returns gold_current_leader."""
     return (
         read(GOLD_LEADER_HISTORY)
         .where("is_current")

@@ -29,11 +29,7 @@ from pyspark.sql import functions as f
 from pipeline.gold.clocks import believed_epochs, boots, known, recent
 from pipeline.gold.read import LOOK_BACK, ms_between
 from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
-from pipeline.tables import (
-    GOLD_STALENESS,
-    SILVER_EPOCH_SIGHTS,
-    SILVER_TOPIC_ENDS,
-)
+from pipeline.tables import GOLD_STALENESS, SILVER_EPOCH_SIGHTS, SILVER_TOPIC_ENDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,7 +44,6 @@ _ROUNDING: Final = 1e-9
 
 
 def staleness(read: Read) -> DataFrame:
-    """Returns gold_staleness."""
     lives = known(read, boots(read), "last_event").select(
         *BOOT_KEY, "service", "last_event", "metadata_max_age_ms"
     )

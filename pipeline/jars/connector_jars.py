@@ -321,9 +321,9 @@ def spark_jars() -> list[Path]:
     return sorted(Path(str(_find_spark_home()), "jars").glob("*.jar"))  # type: ignore[no-untyped-call]
 
 
-def ensure_connector_jars(folder: Path, *, fetcher: str | None = None) -> tuple[Path, ...]:
+def ensure_connector_jars(folder: Path) -> tuple[Path, ...]:
     """Returns the connectors' jars in `folder`; fetches missing ones. Raises JarsMissingError."""
-    return ensure_jars(wanted_jars(), folder, fetcher=fetcher)
+    return ensure_jars(wanted_jars(), folder)
 
 
 def connector_jars(folder: Path) -> tuple[Path, ...]:

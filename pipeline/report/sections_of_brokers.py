@@ -8,16 +8,7 @@ import pandas as pd
 
 from pipeline.report import words
 from pipeline.report.figures.timelines import Reign, leader_timeline
-from pipeline.report.markup import (
-    LONGEST_LABEL,
-    Section,
-    folded,
-    nothing,
-    plot,
-    rest,
-    table,
-    together,
-)
+from pipeline.report.markup import LONGEST_LABEL, Section, folded, nothing, plot, rest, table, together
 
 if TYPE_CHECKING:
     from pipeline.report.view import ClusterView

@@ -9,16 +9,7 @@ import pandas as pd
 from pipeline.report import words
 from pipeline.report.figures.amounts import spread
 from pipeline.report.findings_of_sidecars import REASONS
-from pipeline.report.markup import (
-    Markup,
-    Section,
-    code,
-    folded,
-    paragraph,
-    plot,
-    table,
-    together,
-)
+from pipeline.report.markup import Markup, Section, code, folded, paragraph, plot, table, together
 from pipeline.report.view import BINS_MS
 
 if TYPE_CHECKING:

@@ -45,7 +45,6 @@ BOOT_KEY: Final = ("sidecar_id", "boot_id")
 
 
 def of_type(events: DataFrame, kind: str) -> DataFrame:
-    """Returns the events of this type."""
     return events.where(f.col("type") == kind)
 
 

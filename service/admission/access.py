@@ -21,7 +21,7 @@ from typing import Final
 from client_core import Event
 from service.admission.caller import Caller
 from service.admission.tokens_file import Tokens, digest_of, parse_tokens
-from service.base.watched_file import Timers, WatchedFiles
+from service.base.watched_file import WatchedFiles
 from service.wire.asgi import ABORT, Message, Receive, Scope, Send, header_values
 from service.wire.errors import Problem
 from service.wire.waiting import CallerGoneError
@@ -145,6 +145,8 @@ class Access:
             return parse_tokens(tokens_file, contents[0])
 
         self._files: Final = WatchedFiles("tokens_file", [tokens_file], make, reported=reported)
+        self.watch: Final = self._files.watch
+        self.close: Final = self._files.close
 
     def judge(self, authorizations: Sequence[bytes]) -> tuple[bytes, Caller] | Problem:
         """Returns the token's digest and its caller for a request's Authorization headers, or the refusal."""
@@ -161,11 +163,3 @@ class Access:
         """Returns whether the token still belongs to this caller, with the same rights."""
         now = self._files.in_force.get(digest)
         return now is caller or now == caller
-
-    def watch(self, loop: Timers) -> None:
-        """Checks the file periodically from now on, until `close`."""
-        self._files.watch(loop)
-
-    def close(self) -> None:
-        """Stops checking. Idempotent."""
-        self._files.close()

@@ -34,7 +34,7 @@ from typing import Final
 from client_core import Event
 from service.admission.access import TWICE
 from service.admission.tokens_file import digest_of
-from service.base.watched_file import FileFaultError, Timers, WatchedFiles, read_file
+from service.base.watched_file import FileFaultError, WatchedFiles, read_file
 from service.observe.http_metrics import HttpMetrics
 from service.wire.asgi import Scope, Send, header_values, respond_with
 from service.wire.errors import Problem
@@ -88,7 +88,6 @@ class Drain:
             self._listeners.add(listener)
 
     def unlisten(self, listener: Callable[[], None]) -> None:
-        """Removes a listener."""
         self._listeners.discard(listener)
 
 
@@ -113,6 +112,8 @@ class TokenFile:
         """Reads the file. Raises FileFaultError. `reported` gets an event for each reload."""
         self._path: Final = Path(token_file)
         self._files: Final = WatchedFiles(setting, [token_file], self._digest_in, reported=reported)
+        self.watch: Final = self._files.watch
+        self.close: Final = self._files.close
         self._no_token: Final = _refusal(
             setting, f"a token is needed, as in `Authorization: Bearer TOKEN`; it is in {setting}"
         )
@@ -131,14 +132,6 @@ class TokenFile:
         if hmac.compare_digest(digest, self._files.in_force) or self._has_just_come(digest):
             return None
         return self._wrong_token
-
-    def watch(self, loop: Timers) -> None:
-        """Checks the file periodically from now on, until `close`."""
-        self._files.watch(loop)
-
-    def close(self) -> None:
-        """Stops checking. Idempotent."""
-        self._files.close()
 
     def _has_just_come(self, digest: bytes) -> bool:
         """Returns whether the file has this token now, before the next check."""

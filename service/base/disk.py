@@ -48,7 +48,6 @@ class Disk:
         os.fsync(descriptor)
 
     def truncate(self, descriptor: int, size: int) -> None:
-        """Truncates a file."""
         os.ftruncate(descriptor, size)
 
     def read(self, path: Path, offset: int, size: int) -> bytes:
@@ -65,7 +64,6 @@ class Disk:
             os.close(descriptor)
 
     def read_whole(self, path: Path) -> bytes:
-        """Returns all bytes of a file."""
         return path.read_bytes()
 
     def size(self, path: Path) -> int:
@@ -121,7 +119,6 @@ class Disk:
             self.unlink(_draft_of(path))
 
     def write_all(self, descriptor: int, data: bytes) -> None:
-        """Writes all of the bytes."""
         rest = memoryview(data)
         while rest:
             written = self.write(descriptor, rest)

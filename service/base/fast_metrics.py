@@ -69,12 +69,12 @@ class Trace(NamedTuple):
 class Histogram:
     """Counts of values by bucket. A bucket may have its last traced value as an exemplar."""
 
-    __slots__ = ("_bounds", "_counts", "_exemplars", "_sum")
+    __slots__ = ("_bounds", "_counts", "_exemplars", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
+        self.sum = 0.0
         # By bucket index. None until the first traced value, so that it costs nothing without traces.
         self._exemplars: dict[int, Exemplar] | None = None
 
@@ -82,7 +82,7 @@ class Histogram:
         """Counts a value. With a trace it is the exemplar of its bucket until the next traced one."""
         at = bisect_left(self._bounds, value)
         self._counts[at] += 1
-        self._sum += value
+        self.sum += value
         if trace is not None:
             # A new dict, as in Family: a scrape may be reading the old one.
             exemplar = Exemplar(trace._asdict(), value, time())
@@ -100,10 +100,6 @@ class Histogram:
         if exemplars is None:
             return list(plain)
         return [(*pair, exemplars[at]) if at in exemplars else pair for at, pair in enumerate(plain)]
-
-    @property
-    def sum(self) -> float:
-        return self._sum
 
 
 class Family(Generic[_T]):
@@ -140,7 +136,6 @@ def counters(name: str, help_text: str, *labels: str) -> Family[Counter]:
 
 
 def histograms(name: str, help_text: str, bounds: Sequence[float], *labels: str) -> Family[Histogram]:
-    """Returns a family of histograms."""
     return Family(lambda: Histogram(bounds), name, help_text, labels)
 
 

@@ -11,12 +11,12 @@ _NAME: Final = "pilotfish"
 _CHECKOUT: Final = Path(__file__).parents[2]
 
 
-def pilotfish_version(checkout: Path = _CHECKOUT) -> str:
+def pilotfish_version() -> str:
     """Returns the version; "unknown" if the code was copied without its pyproject.toml."""
     try:
         return metadata.version(_NAME)
     except metadata.PackageNotFoundError:
-        return version_of_the_checkout(checkout)
+        return version_of_the_checkout(_CHECKOUT)
 
 
 def version_of_the_checkout(checkout: Path) -> str:

@@ -22,8 +22,8 @@ import msgspec
 from fastapi import Request
 
 from service.admission.caller import caller_of
-from service.base.settings import Settings
-from service.lookup.lookups import Demands, Lookups
+from service.lookup.lookups import Demands
+from service.sidecar.sidecar import Sidecar
 from service.wire.errors import ProblemError
 from service.wire.payload import bytes_of_base64
 
@@ -60,11 +60,11 @@ def _padded(raw: bytes) -> bytes:
 class PartitionRefresh:
     """Refreshes a topic's metadata when a looked-up partition is missing."""
 
-    def __init__(self, lookups: Lookups, settings: Settings) -> None:
-        self._lookups = lookups
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._lookups = sidecar.lookups
         self._demands = Demands(
-            max_block_ms=settings.unknown_topic_wait_ms,
-            max_age_ms=settings.internal.unknown_topic_memory_ms,
+            max_block_ms=sidecar.settings.unknown_topic_wait_ms,
+            max_age_ms=sidecar.settings.internal.unknown_topic_memory_ms,
         )
 
     async def refresh(self, topic: str, request: Request) -> None:

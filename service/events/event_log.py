@@ -22,14 +22,7 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
-from client_core import (
-    FOREVER_MS,
-    Clock,
-    MetadataRefreshFailed,
-    NodeDisconnected,
-    NodeReady,
-    UncaughtErrors,
-)
+from client_core import FOREVER_MS, Clock, MetadataRefreshFailed, NodeDisconnected, NodeReady, UncaughtErrors
 from service.base.producer_protocol import Producer
 from service.base.settings import Settings
 from service.base.version import pilotfish_version

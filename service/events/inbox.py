@@ -98,7 +98,8 @@ class Inbox:
         self._refreshed_version = -1
         self._noted: MetadataCache | None = None
         self._called = False
-        self._left_out = LeftOut(0, 0, 0)
+        #: Any thread.
+        self.left_out = LeftOut(0, 0, 0)
         self._takers: dict[type, Callable[[Event], None]] = {
             MetadataRefreshed: self._on_refreshed,
             MetadataRefreshFailed: self._on_other,
@@ -135,7 +136,7 @@ class Inbox:
         with self._lock:
             if len(self._finished) > MOST_FINISHED:
                 self._finished.popleft()
-                self._left_out = self._left_out._replace(batches=self._left_out.batches + 1)
+                self.left_out = self.left_out._replace(batches=self.left_out.batches + 1)
             was_called, self._called = self._called, True
         if not was_called:
             self._call()
@@ -178,7 +179,7 @@ class Inbox:
         heir = self._snapshots[0]
         if len(heir.gone) < MOST_GONE:
             heir.gone |= oldest.gone
-        self._left_out = self._left_out._replace(snapshots=self._left_out.snapshots + 1)
+        self.left_out = self.left_out._replace(snapshots=self.left_out.snapshots + 1)
 
     def _add(self, notice: Notice) -> None:
         self._notices.append(notice)
@@ -186,7 +187,7 @@ class Inbox:
             # A waiting snapshot is among the newest, and is never dropped here.
             at = next(i for i, old in enumerate(self._notices) if not _holds_snapshot(old))
             del self._notices[at]
-            self._left_out = self._left_out._replace(notices=self._left_out.notices + 1)
+            self.left_out = self.left_out._replace(notices=self.left_out.notices + 1)
 
     # -- the event log's thread ------------------------------------------------------------------------------
 
@@ -206,11 +207,6 @@ class Inbox:
             if self._snapshots and notice is self._snapshots[0]:
                 self._snapshots.popleft()
         return notice
-
-    @property
-    def left_out(self) -> LeftOut:
-        """Any thread."""
-        return self._left_out
 
 
 def _is_unchanged(before: MetadataCache, after: MetadataCache) -> bool:

@@ -20,10 +20,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from service.base.fast_metrics import counter_family, counters
+from service.base.fast_metrics import counter_family, counters, gauge
 from service.base.settings import Settings
 
 _log: Final = logging.getLogger(__name__)
@@ -232,7 +232,5 @@ class Connections(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the Prometheus metric families. Admin thread."""
-        yield GaugeMetricFamily(
-            "pilotfish_http_connections", "Connections to the API that are open.", value=self.open
-        )
+        yield gauge("http_connections", "Connections to the API that are open.", self.open)
         yield counter_family(self._ended)

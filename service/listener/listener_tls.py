@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from client_core import Event, certificate_expires_at_s
 from service.base.settings import Settings
-from service.base.watched_file import FileFaultError, Timers, WatchedFiles
+from service.base.watched_file import FileFaultError, WatchedFiles
 
 #: OpenSSL's older label of a certificate begins with X509.
 _CERTIFICATE: Final = re.compile(
@@ -51,6 +51,8 @@ class ListenerTls:
             return _make(paths, contents)
 
         self._files = WatchedFiles("api_tls_certificate_file", paths, make, reported=self._report)
+        self.watch: Final = self._files.watch
+        self.close: Final = self._files.close
 
     @property
     def expires_at_s(self) -> int:
@@ -61,17 +63,9 @@ class ListenerTls:
         """Returns the context for a new connection."""
         return self._files.in_force.context
 
-    def watch(self, loop: Timers) -> None:
-        """Watches the files until `close`."""
-        self._files.watch(loop)
-
     def report_to(self, emit: Callable[[Event], None]) -> None:
         """Emits an event after each reload."""
         self._reported = emit
-
-    def close(self) -> None:
-        """Stops watching. Idempotent."""
-        self._files.close()
 
     def _report(self, event: Event) -> None:
         self._reported(event)

@@ -229,7 +229,8 @@ class LookupTable:
         self._producer = producer
         self._now_ms = producer.clock.now_ms
         self._boot = boot
-        self._cache: MetadataCache = producer.cache
+        #: The snapshot from which the last found answer was made.
+        self.cache: MetadataCache = producer.cache
         self._nodes: Mapping[int, Node] = MappingProxyType({})
         self._entries: dict[bytes, Entry] = {}
         self._leaders: dict[str, _Leaders]
@@ -242,8 +243,8 @@ class LookupTable:
         self._routes: dict[int, list[_Route]] = {}
         #: What targets begin with whose answers have links.
         self.linked: tuple[bytes, ...] = ()
-        self._cluster_id = self._cache.cluster_id
-        self._take(self._cache)
+        self._cluster_id = self.cache.cluster_id
+        self._take(self.cache)
         self._turn(self._now_ms())
         self.serve(
             {
@@ -270,15 +271,10 @@ class LookupTable:
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def cache(self) -> MetadataCache:
-        """The snapshot from which the last found answer was made."""
-        return self._cache
-
     def find(self, target: bytes, base: bytes = b"") -> Entry | None:
         """Returns the entry for a raw path and query; None if a route must answer. Marks the topic used."""
         cache, now_ms = self._producer.cache, self._now_ms()
-        if cache is not self._cache or now_ms >= self._until_ms:
+        if cache is not self.cache or now_ms >= self._until_ms:
             self._keep_up(cache, now_ms)
         entry = self._entries.get(base + target)
         if entry is None or entry.stamp is not self._stamp:
@@ -299,11 +295,11 @@ class LookupTable:
             return entry
         building = self._building.get(name)
         if building is None:
-            topic = self._cache.topics.get(name)
+            topic = self.cache.topics.get(name)
             if topic is None:
                 return None
             # Freshness is read now, because the task begins in a later turn.
-            said = self._stamp, self._second, self.freshness(self._cache, self._cache.refresh_time(name))
+            said = self._stamp, self._second, self.freshness(self.cache, self.cache.refresh_time(name))
             building = asyncio.get_running_loop().create_task(self._built(topic, self._nodes, said))
             self._building[name] = building
             building.add_done_callback(lambda _: self._building.pop(name, None))
@@ -331,7 +327,7 @@ class LookupTable:
         Marks the topics used.
         """
         cache, now_ms = self._producer.cache, self._now_ms()
-        if cache is not self._cache or now_ms >= self._until_ms:
+        if cache is not self.cache or now_ms >= self._until_ms:
             self._keep_up(cache, now_ms)
         found: list[bytes] = []
         for name, number in wanted:
@@ -357,7 +353,7 @@ class LookupTable:
         """Returns what is kept of a topic's leaders, checked for this moment; None for an unknown topic."""
         if self._leader_count > MAX_ENTRIES:
             self._drop_leaders()
-        topic, leaders = self._cache.topics.get(name), self._leaders.get(name)
+        topic, leaders = self.cache.topics.get(name), self._leaders.get(name)
         if topic is None:
             return None
         if leaders is None or leaders.topic is not topic or leaders.nodes is not self._nodes:
@@ -380,7 +376,7 @@ class LookupTable:
 
     def _keep_up(self, cache: MetadataCache, now_ms: int) -> None:
         """Uses this snapshot and this second, from now on."""
-        if cache is not self._cache:
+        if cache is not self.cache:
             self._take(cache)
         if now_ms >= self._until_ms:
             self._turn(now_ms)
@@ -390,7 +386,7 @@ class LookupTable:
 
     def _take(self, cache: MetadataCache) -> None:
         """Uses this snapshot from now on. Entries stay valid while `_nodes` is the same object."""
-        self._cache = cache
+        self.cache = cache
         if cache.nodes_by_id != self._nodes:
             self._nodes = cache.nodes_by_id
         if cache.cluster_id != self._cluster_id:
@@ -420,7 +416,7 @@ class LookupTable:
             if entry is None:
                 return None
             self._keep(key, entry)
-        topic, cache = None if entry.topic is None else entry.topic.name, self._cache
+        topic, cache = None if entry.topic is None else entry.topic.name, self.cache
         due = self._ages.look(topic, now_ms)
         self._until_ms = min(self._until_ms, due.at_ms)
         entry.needs_route = entry.is_long or due.before
@@ -432,7 +428,7 @@ class LookupTable:
         if entry.nodes is not self._nodes:
             return False
         # The cluster's answer has no table to compare; it is cheap to rebuild.
-        return entry.topic is not None and self._cache.topics.get(entry.topic.name) is entry.topic
+        return entry.topic is not None and self.cache.topics.get(entry.topic.name) is entry.topic
 
     def _keep(self, key: bytes, entry: Entry) -> None:
         self._body_bytes += entry.length
@@ -450,7 +446,7 @@ class LookupTable:
             for route in self._routes.get(len(parts), ()):
                 parameters = route.parameters(parts, query)
                 if parameters is not None and route.form.has_links == bool(base):
-                    built = route.build(Asked(self._cache, base.decode("latin-1")), **parameters)
+                    built = route.build(Asked(self.cache, base.decode("latin-1")), **parameters)
                     if built is None:
                         return None
                     return Entry(route.template, built.body, built.topic, self._nodes, route.form)

@@ -36,14 +36,7 @@ from service.base.topic_names import fault_of_topic_name
 from service.lookup.ages import Ages, refreshed_ms_of
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.asgi import Receive
-from service.wire.errors import (
-    Problem,
-    ProblemError,
-    UnknownPartitionError,
-    explained,
-    problem_of,
-    refused,
-)
+from service.wire.errors import Problem, ProblemError, UnknownPartitionError, explained, problem_of, refused
 from service.wire.freshness import awaited_number
 from service.wire.reasons import MANY_UNKNOWN, UNKNOWN_BROKER
 from service.wire.waiting import MAX_WAIT_MS, wait_for_result

@@ -61,7 +61,6 @@ class Page(NamedTuple):
         return _token(self.of_list, str(last).encode())
 
     def query(self, last: object) -> str:
-        """Returns the query of that page."""
         return f"page_size={self.size}&page_token={self.token(last)}"
 
     def cut(self, found: list[_T]) -> _T | None:

@@ -23,13 +23,12 @@ from client_core import KafkaError, MetadataCache, partition_for_key
 from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
 from service.lookup.answers import leader_json
 from service.lookup.lookup_table import LookupTable
-from service.lookup.lookups import Lookups
 from service.native.schemas import LOOKUPS_BODY, MAX_LOOKUPS, LeadersAnswer, LookupQuery
 from service.observe.http_metrics import HttpMetrics
-from service.produce.body_threads import BodyThreads, is_light
+from service.produce.body_threads import is_light
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import (
     BODY,
     ASGIApp,
@@ -44,7 +43,7 @@ from service.wire.asgi import (
     respond,
 )
 from service.wire.errors import Problem, ProblemError, error_item, problem_of
-from service.wire.long_answers import LongBody, Slices, joined
+from service.wire.long_answers import LongBody, joined
 from service.wire.media_type import check_media_type
 from service.wire.payload import DECODERS, Format
 from service.wire.responses import FRESH, of_long, with_etag
@@ -242,24 +241,14 @@ def _again(body: bytes, receive: Receive) -> Receive:
 class LeadersRoute:
     """The handler. `body_timeout_ms` limits the wait for the body."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        lookups: Lookups,
-        table: LookupTable,
-        admission: AdmissionControl,
-        body_threads: BodyThreads,
-        slices: Slices,
-        body_timeout_ms: int,
-    ) -> None:
-        self._producer = producer
-        self._lookups = lookups
-        self._table = table
-        self._admission = admission
-        self._body_threads = body_threads
-        self._slices = slices
-        self._body_timeout_ms = body_timeout_ms
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._producer = sidecar.producer
+        self._lookups = sidecar.lookups
+        self._table = sidecar.table
+        self._admission = sidecar.admission
+        self._body_threads = sidecar.body_threads
+        self._slices = sidecar.slices
+        self._body_timeout_ms = sidecar.config.max_block_ms
 
     def router(self) -> APIRouter:
         """Returns the route, with its OpenAPI description."""

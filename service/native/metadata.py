@@ -15,13 +15,9 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from client_core import TopicTable, partition_for_key
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
 from service.lookup.ages import MOST_TOPICS
 from service.lookup.answers import broker_pieces
-from service.lookup.listing import Listing
-from service.lookup.lookup_table import LookupTable
-from service.lookup.lookups import Demands, Lookups
-from service.lookup.offsets import OffsetsOfPartitions
+from service.lookup.lookups import Demands
 from service.native.schemas import (
     BrokerAnswer,
     ClusterAnswer,
@@ -34,9 +30,9 @@ from service.native.schemas import (
     TopicAnswer,
     TopicsAnswer,
 )
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import header_values
 from service.wire.errors import ProblemError, problem_of, refused
-from service.wire.long_answers import Slices
 from service.wire.payload import bytes_of_plain
 from service.wire.responses import FRESH, of_json, of_long, of_prepared, problems
 from service.wire.schemas import Int32, WaitQuery, check_query
@@ -54,22 +50,13 @@ _COMMON = problems(400, 404, 412, 422, 429, 503)
 class MetadataRoutes:
     """The handlers."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        lookups: Lookups,
-        table: LookupTable,
-        listing: Listing,
-        offsets: OffsetsOfPartitions,
-        slices: Slices,
-    ) -> None:
-        self._producer = producer
-        self._lookups = lookups
-        self._table = table
-        self._listing = listing
-        self._offsets = offsets
-        self._slices = slices
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._producer = sidecar.producer
+        self._lookups = sidecar.lookups
+        self._table = sidecar.table
+        self._listing = sidecar.listing
+        self._offsets = sidecar.offsets
+        self._slices = sidecar.slices
 
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""

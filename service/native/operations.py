@@ -12,10 +12,9 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
-from service.lookup.lookups import Lookups
 from service.native.schemas import RefreshAnswer, RequeueAnswer, RequeueQuery
 from service.native.status_schemas import StatusAnswer, StatusQuery
+from service.sidecar.sidecar import Sidecar
 from service.sidecar.status_report import StatusReport
 from service.wire.asgi import has_body
 from service.wire.errors import WHOLE_BODY, refused
@@ -26,28 +25,18 @@ from service.wire.schemas import WaitQuery, check_query
 if TYPE_CHECKING:  # a sidecar without a spool loads none of it
     from service.spool.dead_letters import DeadLetter
     from service.spool.requeue import Requeued
-    from service.spool.spool import Spool
 
 
 class OperationRoutes:
     """The handlers. `default_wait_ms` is the wait of calls without max_block_ms."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        lookups: Lookups,
-        status: StatusReport,
-        spool: Spool | None,
-        boot: str,
-        default_wait_ms: int,
-    ) -> None:
-        self._producer = producer
-        self._lookups = lookups
+    def __init__(self, sidecar: Sidecar, status: StatusReport) -> None:
+        self._producer = sidecar.producer
+        self._lookups = sidecar.lookups
         self._status = status
-        self._spool = spool
-        self._boot = boot
-        self._default_wait_ms = default_wait_ms
+        self._spool = sidecar.spool
+        self._boot = sidecar.boot
+        self._default_wait_ms = sidecar.config.max_block_ms
 
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""

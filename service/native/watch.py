@@ -19,11 +19,11 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from service.admission.caller import caller_of
 from service.admission.guards import DRAINING
-from service.lookup.lookups import NO_DEMANDS, Demands, Lookups
+from service.lookup.lookups import NO_DEMANDS, Demands
 from service.native.schemas import Broker
+from service.sidecar.sidecar import Sidecar
 from service.sidecar.status_report import StatusReport
 from service.watch.event_stream import MEDIA_TYPE, EventStream
-from service.watch.feed import ChangeFeed
 from service.watch.long_poll import LongPoll
 from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import ProblemError, refused
@@ -186,24 +186,16 @@ _ANSWER: Final[dict[str, Any]] = {
 }
 
 
-class WatchTimes(NamedTuple):
-    """Event streams' heartbeat interval and longest time without a read; a poll's default wait."""
-
-    heartbeat_ms: int
-    stall_timeout_ms: int
-    default_wait_ms: int
-
-
 class WatchRoute:
     """The handler."""
 
-    def __init__(
-        self, *, feed: ChangeFeed, lookups: Lookups, status: StatusReport, times: WatchTimes
-    ) -> None:
-        self._feed = feed
-        self._lookups = lookups
+    def __init__(self, sidecar: Sidecar, status: StatusReport) -> None:
+        self._feed = sidecar.feed
+        self._lookups = sidecar.lookups
         self._status = status
-        self._times = times
+        self._heartbeat_ms = sidecar.settings.internal.watch_heartbeat_ms
+        self._stall_timeout_ms = sidecar.settings.internal.stall_timeout_ms
+        self._default_wait_ms = sidecar.config.max_block_ms
 
     def router(self) -> APIRouter:
         """Returns the route, with its OpenAPI description."""
@@ -260,14 +252,14 @@ class WatchRoute:
                 self._feed,
                 subscription,
                 found,
-                heartbeat_ms=self._times.heartbeat_ms,
+                heartbeat_ms=self._heartbeat_ms,
                 status=lambda: self._status.shared_body(caller),
                 status_ms=status_ms,
             )
             return StreamedAnswer(
                 [(b"content-type", MEDIA_TYPE), *_COMMON],
                 lambda outlet: stream.write(outlet, wanted.last_id),
-                stall_ms=self._times.stall_timeout_ms,
+                stall_ms=self._stall_timeout_ms,
                 held=held.pop_all(),
             )
 
@@ -284,7 +276,7 @@ class WatchRoute:
         if number is not None and wanted.last_id is not None:
             raise refused(422, "has the same meaning as last_event_id; choose one", place="query.min_version")
         caller = caller_of(request.scope)
-        wait_ms = self._times.default_wait_ms if max_block_ms is None else max_block_ms
+        wait_ms = self._default_wait_ms if max_block_ms is None else max_block_ms
         is_snapshot = number is None and wanted.last_id is None
         demands = NO_DEMANDS if is_snapshot else Demands(wait_ms, until_known=False)
         loop = asyncio.get_running_loop()

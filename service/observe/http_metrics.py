@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import Final, Self
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from service.base.fast_metrics import (
@@ -25,6 +25,7 @@ from service.base.fast_metrics import (
     Trace,
     counter_family,
     counters,
+    gauge,
     histogram_family,
     histograms,
 )
@@ -129,7 +130,6 @@ class HttpMetrics(Collector):
         self._by_route: dict[tuple[str, str, int], RouteCounters] = {}
 
     def route_counters(self, method: str, route: str, status: int) -> RouteCounters:
-        """Returns the counters of a route."""
         found = self._by_route.get((method, route, status))
         if found is None:
             label = method if method in METHODS else OTHER
@@ -161,10 +161,10 @@ class HttpMetrics(Collector):
         yield histogram_family(self._produce)
         yield counter_family(self._replays)
         yield counter_family(self._keys_forgotten)
-        yield GaugeMetricFamily(
-            "pilotfish_http_requests_in_progress",
+        yield gauge(
+            "http_requests_in_progress",
             "HTTP requests in progress or waiting, without prepared look-ups.",
-            value=self.in_progress,
+            self.in_progress,
         )
 
 

@@ -20,12 +20,13 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from client_core import SystemClock, UncaughtErrors
 from service.admission.guards import SITE, hosts_of, is_of_another_page, without_port
+from service.base.fast_metrics import gauge
 from service.base.settings import Settings
 from service.base.version import pilotfish_version
 from service.listener.api_server import ApiServer
@@ -72,21 +73,17 @@ class _CallersCollector(Collector):
 
     def collect(self) -> list[Metric]:
         return [
-            GaugeMetricFamily(
-                "pilotfish_waiting_requests",
+            gauge(
+                "waiting_requests",
                 "Requests that wait for metadata, memory or acknowledgements.",
-                value=self._admission.requests,
+                self._admission.requests,
             ),
-            GaugeMetricFamily(
-                "pilotfish_waiting_bytes",
-                "Bytes of bodies that wait to be delivered.",
-                value=self._admission.bytes,
-            ),
-            GaugeMetricFamily("pilotfish_watchers", "Callers of /v1/watch.", value=self._feed.watchers),
-            GaugeMetricFamily(
-                "pilotfish_produce_streams",
+            gauge("waiting_bytes", "Bytes of bodies that wait to be delivered.", self._admission.bytes),
+            gauge("watchers", "Callers of /v1/watch.", self._feed.watchers),
+            gauge(
+                "produce_streams",
                 "Open streams of records: NDJSON, and REST Proxy v3.",
-                value=self._streams.open_now,
+                self._streams.open_now,
             ),
         ]
 
@@ -125,7 +122,7 @@ def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRe
             longest_sleep_ms=sidecar.config.request_timeout_ms,
             has_left=app.client_metrics.has_left,
             left_brokers=app.client_metrics.left_brokers,
-            latencies=sidecar.status.slowness.latencies,
+            latencies=sidecar.slowness.latencies,
         )
     )
     registry.register(sidecar.http)

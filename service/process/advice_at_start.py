@@ -52,6 +52,8 @@ class AdviceAtStart(Collector):
         self._notice = SnapshotNotice({MetadataRefreshed})
         #: Posts a check to the event loop after a refresh. The client calls it directly.
         self.emit: Final = self._notice.emit
+        #: Stops posting to the event loop.
+        self.end: Final = self._notice.end
         #: None if no advice is configured.
         self.outcome: Outcome | None = None
         #: How many advised topics existed when metadata was last refreshed.
@@ -89,10 +91,6 @@ class AdviceAtStart(Collector):
         self._notice.begin(post, self._on_refreshed)
         if producer.status().metadata.age_ms is not None:
             self._on_refreshed()
-
-    def end(self) -> None:
-        """Stops posting to the event loop."""
-        self._notice.end()
 
     def _on_refreshed(self) -> None:
         if self._producer is not None and self.outcome is Outcome.WAITING:

@@ -51,7 +51,7 @@ from service.native.operations import OperationRoutes
 from service.native.problem_pages import OPEN_PATHS as PROBLEM_PATHS
 from service.native.problem_pages import problem_routes
 from service.native.records import records_router
-from service.native.watch import WatchRoute, WatchTimes
+from service.native.watch import WatchRoute
 from service.observe.http_metrics import Observed
 from service.observe.metrics import ClientMetrics
 from service.observe.request_trace import CarriedTraces, NoTraces, TraceMetrics, Traces
@@ -62,6 +62,7 @@ from service.produce.ndjson import is_ndjson_stream
 from service.produce.produce_endpoint import MANY_ROUTE, ROUTE, ProduceEndpoint, topic_of_path
 from service.sidecar.error_answers import answer_errors
 from service.sidecar.sidecar import Sidecar, build_sidecar
+from service.sidecar.status_report import StatusReport
 from service.spool.spool_metrics import SpoolMetrics
 from service.watch.notice import SnapshotNotice
 from service.wire.asgi import Answer, ASGIApp, HeaderPairs, Peer, Receive, Scope, Send
@@ -173,12 +174,13 @@ class App:
         self.spool: Final = _make_spool(settings, clock) if spool is None else spool
         self.spool_metrics: Final = SpoolMetrics(self.spool)
         self.sidecar: Final = build_sidecar(settings, producer, boot, slowness, notice, self.spool)
+        self.status: Final = StatusReport(self.sidecar)
         endpoint = _produce_endpoint(_never, self.sidecar)
         dialects = dialects_of(self.sidecar)
         by_prefix = {prefix: d.error_format for d in dialects for prefix in d.prefixes}
         error_formats = ErrorFormats(by_prefix | ({DOCS: docs_error_format} if settings.console else {}))
         routes = [
-            *_native_routes(self.sidecar),
+            *_native_routes(self.sidecar, self.status),
             *records_router(endpoint).routes,
             *(route for d in dialects for route in d.routes),
             *problem_routes(),
@@ -396,42 +398,13 @@ async def _never(scope: Scope, receive: Receive, send: Send) -> None:
     raise AssertionError("FastAPI's own route hands nothing on")
 
 
-def _native_routes(sidecar: Sidecar) -> list[BaseRoute]:
-    """Returns the routes of /v1 except produce, each made from the parts that it needs."""
-    producer, lookups, table = sidecar.producer, sidecar.lookups, sidecar.table
-    max_block_ms = sidecar.config.max_block_ms
-    watch_times = WatchTimes(
-        sidecar.settings.internal.watch_heartbeat_ms,
-        sidecar.settings.internal.stall_timeout_ms,
-        max_block_ms,
-    )
+def _native_routes(sidecar: Sidecar, status: StatusReport) -> list[BaseRoute]:
+    """Returns the routes of /v1 except produce."""
     routers = (
-        MetadataRoutes(
-            producer=producer,
-            lookups=lookups,
-            table=table,
-            listing=sidecar.listing,
-            offsets=sidecar.offsets,
-            slices=sidecar.slices,
-        ),
-        LeadersRoute(
-            producer=producer,
-            lookups=lookups,
-            table=table,
-            admission=sidecar.admission,
-            body_threads=sidecar.body_threads,
-            slices=sidecar.slices,
-            body_timeout_ms=max_block_ms,
-        ),
-        WatchRoute(feed=sidecar.feed, lookups=lookups, status=sidecar.status, times=watch_times),
-        OperationRoutes(
-            producer=producer,
-            lookups=lookups,
-            status=sidecar.status,
-            spool=sidecar.spool,
-            boot=sidecar.boot,
-            default_wait_ms=max_block_ms,
-        ),
+        MetadataRoutes(sidecar),
+        LeadersRoute(sidecar),
+        WatchRoute(sidecar, status),
+        OperationRoutes(sidecar, status),
     )
     return [route for made in routers for route in made.router().routes]
 

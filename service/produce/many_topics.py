@@ -54,7 +54,6 @@ class Group(NamedTuple):
 
 
 def grouped(records: Iterable[ProducerRecord]) -> list[Group]:
-    """Returns the records by topic."""
     groups: dict[str, Group] = {}
     for index, record in enumerate(records):
         group = groups.get(record.topic)

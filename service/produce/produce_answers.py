@@ -140,7 +140,6 @@ def in_common(problems: Sequence[Problem], items: Sequence[object]) -> Problem:
 
 
 def receipt_item(receipt: RecordMetadata) -> dict[str, int | None]:
-    """Returns the item of an acknowledged record."""
     return {
         "partition": receipt.partition,
         "offset": receipt.offset,

@@ -406,7 +406,6 @@ class Producing:
 
 
 def _topics_of(topic: str, checked: Checked | None) -> Iterable[str]:
-    """Returns the topics of a request."""
     return (topic,) if checked is None or not checked.parts else [group.topic for group, _ in checked.parts]
 
 

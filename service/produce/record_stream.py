@@ -24,14 +24,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Final, NamedTuple, TypeVar
 
-from client_core import (
-    Clock,
-    IllegalStateError,
-    KafkaError,
-    ProducerRecord,
-    RecordTooLargeError,
-    Result,
-)
+from client_core import Clock, IllegalStateError, KafkaError, ProducerRecord, RecordTooLargeError, Result
 from service.admission.admission_control import (
     FAIR_SHARE,
     AdmissionControl,

@@ -28,13 +28,7 @@ from service.produce.once import STAYS, repeated
 from service.produce.produce_answers import Answer, answer_of_problem, json_answer
 from service.produce.produce_forms import Form
 from service.spool.spool import Spool
-from service.spool.writer import (
-    SpoolClosedError,
-    Spooled,
-    SpoolFault,
-    SpoolFullError,
-    TooLargeForSpoolError,
-)
+from service.spool.writer import SpoolClosedError, Spooled, SpoolFault, SpoolFullError, TooLargeForSpoolError
 from service.wire.asgi import Receive
 from service.wire.errors import WHOLE_BODY, Problem, ProblemError
 from service.wire.reasons import SHUTTING_DOWN, SPOOL, UNKNOWN_PARTITION

@@ -1,8 +1,8 @@
 """Builds and connects the parts of one running app.
 
-Only `process/` and each dialect's `dialect` function receive a Sidecar. They pass each handler the parts that
-it needs. Nothing here is global, so two apps in one process share nothing. Event loop only, except `drain`,
-which the admin thread reads.
+`process/`, and the handlers of `native/` and `dialects/`, receive a Sidecar, and take what they need from it.
+Nothing here is global, so two apps in one process share nothing. Event loop only, except `drain`, which the
+admin thread reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from service.produce.body_threads import BodyThreads
 from service.produce.idempotency import IdempotencyKeys, KeyLimits
 from service.produce.producing import Producing
 from service.produce.record_stream import StreamLimits, Streams
-from service.sidecar.status_report import StatusReport
 from service.watch.feed import ChangeFeed
 from service.watch.notice import SnapshotNotice
 from service.wire.json_parts import BodyLimits
@@ -49,6 +48,7 @@ class Sidecar:
     body_threads: BodyThreads
     producer: Producer
     boot: str
+    slowness: Slowness
     slices: Slices
     table: LookupTable
     lookups: Lookups
@@ -65,7 +65,6 @@ class Sidecar:
     retry_after: RetryAfter
     failed: FailedRequests
     feed: ChangeFeed
-    status: StatusReport
     spool: Spool | None
 
 
@@ -117,6 +116,7 @@ def build_sidecar(
         body_threads=body_threads,
         producer=producer,
         boot=boot,
+        slowness=slowness,
         slices=slices,
         table=LookupTable(producer, boot, slices, ages),
         lookups=lookups,
@@ -142,19 +142,6 @@ def build_sidecar(
         retry_after=retry_after,
         failed=failed,
         feed=feed,
-        status=StatusReport(
-            producer=producer,
-            config=config,
-            boot=boot,
-            slow_after_ms=settings.internal.slow_after_ms,
-            slowness=slowness,
-            admission=admission,
-            http=http,
-            drain=drain,
-            watchers=lambda: feed.watchers,
-            failed=failed,
-            spool=None if spool is None else spool.status,
-        ),
         spool=spool,
     )
 

@@ -7,21 +7,18 @@ the known topics: one per second is negligible. Event loop only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 import msgspec
 
-from client_core import Backlog, BatchCount, Cause, NodeStatus, Phase, ProducerConfig, TopicWait
-from service.admission.admission_control import AdmissionControl
+from client_core import Backlog, BatchCount, Cause, NodeStatus, Phase, TopicWait
 from service.admission.caller import Caller
-from service.admission.drain import Drain
-from service.admission.failed_requests import FailedRequests
-from service.base.producer_protocol import Producer
-from service.observe.http_metrics import PRODUCE_OUTCOMES, HttpMetrics
-from service.observe.slowness.collector import Failure, LeaderMove, NodeSlowness, Observed, Slowness
+from service.observe.http_metrics import PRODUCE_OUTCOMES
+from service.observe.slowness.collector import Failure, LeaderMove, NodeSlowness, Observed
 from service.observe.slowness.judging import Picture, judge, total_of
 from service.observe.slowness.recent_times import NOTHING_RECENT, Second
+from service.sidecar.sidecar import Sidecar
 from service.wire.errors import cause_item
 from service.wire.freshness import rfc3339, version_text
 
@@ -38,23 +35,14 @@ _QUIET: Final = NodeSlowness(NOTHING_RECENT, None)
 _OF_CONNECTION: Final = tuple(f.name for f in fields(NodeStatus) if f.name != "cause")
 
 
-@dataclass(frozen=True, slots=True)
 class StatusReport:
-    """The sources of the answer. `watchers()` returns their number, `spool(may_read)` the spool's part."""
+    """The status of one sidecar."""
 
-    producer: Producer
-    config: ProducerConfig
-    boot: str
-    slow_after_ms: int
-    slowness: Slowness
-    admission: AdmissionControl
-    http: HttpMetrics
-    drain: Drain
-    watchers: Callable[[], int]
-    failed: FailedRequests
-    spool: Callable[[Callable[[str], bool]], dict[str, Any]] | None
-    #: The last shared body of each caller, and when it was built.
-    _shared: dict[Caller, tuple[int, bytes]] = field(default_factory=dict)
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+        self._slow_after_ms = sidecar.settings.internal.slow_after_ms
+        #: The last shared body of each caller, and when it was built.
+        self._shared: dict[Caller, tuple[int, bytes]] = {}
 
     def body(self, caller: Caller, *, history: bool = True) -> bytes:
         """Returns the current status as JSON; with `history`, includes each second of the last minute."""
@@ -65,7 +53,7 @@ class StatusReport:
 
     def shared_body(self, caller: Caller) -> bytes:
         """Returns the same, at most SHARED_MS old, for watchers that need it at the same time."""
-        now_ms = self.producer.clock.now_ms()
+        now_ms = self._sidecar.producer.clock.now_ms()
         kept = self._shared.get(caller)
         if kept is not None and now_ms - kept[0] < SHARED_MS:
             return kept[1]
@@ -78,18 +66,19 @@ class StatusReport:
 
     def document(self, caller: Caller) -> dict[str, Any]:
         """Returns the status before it is encoded."""
-        clock, may_read = self.producer.clock, caller.read.allow
-        observed, backlog, status = self.slowness.observed(), self.producer.backlog(), self.producer.status()
-        now_ms = clock.now_ms()
+        sidecar, producer, config = self._sidecar, self._sidecar.producer, self._sidecar.config
+        may_read = caller.read.allow
+        observed, backlog, status = sidecar.slowness.observed(), producer.backlog(), producer.status()
+        now_ms = producer.clock.now_ms()
         picture = Picture(
             now_ms=now_ms,
             status=status,
             backlog=backlog,
             nodes=observed.nodes,
-            slow_after_ms=self.slow_after_ms,
-            linger_ms=self.config.linger_ms,
-            needs_producer_id=self.config.enable_idempotence,
-            waits_for_replicas=self.config.acks == "all",
+            slow_after_ms=self._slow_after_ms,
+            linger_ms=config.linger_ms,
+            needs_producer_id=config.enable_idempotence,
+            waits_for_replicas=config.acks == "all",
             may_read=may_read,
         )
         client = asdict(replace(status, nodes=()))
@@ -97,21 +86,21 @@ class StatusReport:
         nodes = [self._node(node, backlog, observed, now_ms, caller) for node in status.nodes]
         return {
             "state": client.pop("state"),
-            "draining": self.drain.begun,
-            "version": version_text(self.boot, self.producer.cache.update_version),
-            "at": rfc3339(clock.wall_ms()),
+            "draining": sidecar.drain.begun,
+            "version": version_text(sidecar.boot, producer.cache.update_version),
+            "at": rfc3339(producer.clock.wall_ms()),
             "slow": [finding._asdict() for finding in judge(picture)],
-            "waiting_requests": self.admission.requests,
-            "waiting_bytes": self.admission.bytes,
-            "watchers": self.watchers(),
+            "waiting_requests": sidecar.admission.requests,
+            "waiting_bytes": sidecar.admission.bytes,
+            "watchers": sidecar.feed.watchers,
             **client,
             "nodes": nodes,
             "leaderless": self._batches(backlog.queued.get(None), now_ms, caller),
             "phases": _phases(picture, observed),
             "waits": _waits(backlog.topic_waits, may_read, now_ms),
             "produce": self._produce(observed, now_ms),
-            "spool": None if self.spool is None else self.spool(may_read),
-            "failed_requests": list(self.failed.seen_by(caller)),
+            "spool": None if sidecar.spool is None else sidecar.spool.status(may_read),
+            "failed_requests": list(sidecar.failed.seen_by(caller)),
             "leader_changes": _leader_changes(observed.leader_moves, may_read),
         }
 
@@ -133,7 +122,7 @@ class StatusReport:
         count = count or BatchCount()
         oldest_ms = _age_ms(count.oldest_created_ms, now_ms)
         # A batch that has just been sent is not late, and has no cause yet.
-        is_late = oldest_ms is not None and oldest_ms >= self.slow_after_ms
+        is_late = oldest_ms is not None and oldest_ms >= self._slow_after_ms
         return {
             "batches": count.batches,
             "records": count.records,
@@ -143,7 +132,7 @@ class StatusReport:
         }
 
     def _produce(self, observed: Observed, now_ms: int) -> dict[str, Any]:
-        counts = {outcome: self.http.produced(outcome).count for outcome in PRODUCE_OUTCOMES}
+        counts = {outcome: self._sidecar.http.produced(outcome).count for outcome in PRODUCE_OUTCOMES}
         return {
             "requests": sum(counts.values()),
             "failed_requests": counts["error"],

@@ -10,13 +10,7 @@ import logging
 from collections.abc import Callable, Container
 from typing import Final
 
-from client_core import (
-    BrokersChanged,
-    Event,
-    LeadersChanged,
-    MetadataRefreshed,
-    PartitionCountChanged,
-)
+from client_core import BrokersChanged, Event, LeadersChanged, MetadataRefreshed, PartitionCountChanged
 
 _log: Final = logging.getLogger(__name__)
 

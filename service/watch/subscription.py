@@ -23,6 +23,7 @@ class LoggedChange:
 
     def __init__(self, change: Change, number: int, version: str) -> None:
         head = b"event: %s\nid: %s\ndata: " % (change.event.encode(), version.encode())
+        #: The number of the last change that was returned or skipped.
         self.number = number
         self.event = change.event
         self.topic = change.topic
@@ -95,7 +96,7 @@ class Subscription:
         self.names: Final = names
         self._log = log
         self._max_behind = max_behind
-        self._at = log.number
+        self.number = log.number
         self._woken = asyncio.Event()
         #: Set when the watcher must start, or start again; cleared by `take_start`.
         self._start: Start | None = None
@@ -118,11 +119,6 @@ class Subscription:
         self.is_over = True
         self.wake()
 
-    @property
-    def number(self) -> int:
-        """The number of the last change that was returned or skipped."""
-        return self._at
-
     # -- the watcher's part ----------------------------------------------------------------------------------
 
     def sees(self, topic: str) -> bool:
@@ -133,7 +129,7 @@ class Subscription:
         """Returns the snapshot to start with, once; `take` then returns the changes after it."""
         start, self._start = self._start, None
         if start is not None:
-            self._at = start.number
+            self.number = start.number
         return start
 
     def resume(self, number: int) -> list[LoggedChange] | None:
@@ -142,15 +138,15 @@ class Subscription:
         if missed is None:
             return None
         self._start = None
-        self._at = self._log.number
+        self.number = self._log.number
         return self._visible(missed)
 
     def take(self) -> list[LoggedChange] | None:
         """Returns the changes since the last call; None if the watcher is too far behind."""
-        came = self._log.after(self._at)
+        came = self._log.after(self.number)
         if came is None or len(came) > self._max_behind:
             return None
-        self._at = self._log.number
+        self.number = self._log.number
         return self._visible(came)
 
     async def wait(self, timeout_s: float) -> None:

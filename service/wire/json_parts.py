@@ -57,14 +57,14 @@ class BodyLimits(NamedTuple):
         if records > self.records:
             raise BodyError(413, "records", f"more than {self.records} records")
 
-    def check_text(self, text: bytes, place: str = "") -> None:
+    def check_text(self, text: bytes) -> None:
         """Raises BodyError (413) for JSON that is too long for one record."""
         if len(text) > self.record_text_bytes:
             detail = (
                 f"{len(text)} bytes of JSON are more than one record may take ({self.record_text_bytes}, "
                 f"{TEXT_TIMES} times max.request.size)"
             )
-            raise BodyError(413, place, detail)
+            raise BodyError(413, "", detail)
 
 
 #: For bodies that are already bounded elsewhere.

@@ -50,7 +50,8 @@ CHANGED = ("10.200.20.103", "10.200.20.104", "10.200.20.105")
 
 def test_the_client_is_what_the_sender_asks_for_and_its_repr_is_for_people(bench: Bench) -> None:
     client: KafkaClient = bench.client
-    assert client.active
+    assert client is bench.client
+    assert bench.client.active
     bench.send()
     assert repr(bench.client) == "<NetworkClient ACTIVE nodes=1 in_flight=1>"
 

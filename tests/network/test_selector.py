@@ -312,9 +312,10 @@ def test_a_connect_that_fails_half_way_leaves_nothing_behind(clock: MockClock, p
 @pytest.mark.behaviour("SEL-16")
 def test_connect_disconnect_during_in_single_poll(clock: MockClock, peer: TcpPeer) -> None:
     class NoHandshake(PlaintextTransportLayer):
-        @property
-        def ready(self) -> bool:
-            return False
+        def finish_connect(self) -> bool:
+            is_connected = super().finish_connect()
+            self.ready = False
+            return is_connected
 
         def handshake(self) -> None:
             raise DisconnectError("the peer closed the connection")

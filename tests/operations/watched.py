@@ -214,7 +214,7 @@ class Watched(SimulatedSidecar):
     @property
     def status(self) -> Mapping[str, Any]:
         """The answer of /v1/status."""
-        return self.app.sidecar.status.document(ANYONE)
+        return self.app.status.document(ANYONE)
 
     def _scrape(self) -> Scrape:
         """As Prometheus stores it: `up` is its own, and all that is left of a target that is gone."""

@@ -43,17 +43,17 @@ FAULTS: Final[Sequence[Mutant]] = (
         "A request that ended at its deadline is reported again when its batch comes back.",
         f"{_REQUESTS}/pending_request.py",
         """            # Cancelled, or given up at its deadline? The batch was delivered nevertheless.
-            ends, self._has_ended = not self._has_ended, True
+            ends, self.is_finished = not self.is_finished, True
 """,
-        """            ends, self._has_ended = True, True
+        """            ends, self.is_finished = True, True
 """,
     ),
     _fault(
         "done-after-cancel",
         "A cancelled request is reported when its records are acknowledged.",
         f"{_REQUESTS}/pending_request.py",
-        "            was_running, self._has_ended = not self._has_ended, True\n",
-        "            was_running = not self._has_ended\n",
+        "            was_running, self.is_finished = not self.is_finished, True\n",
+        "            was_running = not self.is_finished\n",
     ),
     _fault(
         "callback-dropped",

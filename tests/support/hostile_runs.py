@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from client_core.clock import SystemClock
-from client_core.network.security_channel_builder import security_channel_builder
+from client_core.network.channel_builder import security_channel_builder
 from client_core.network.selector import NetworkConfig, Selector
 from client_core.network.transport_layer import open_socket
 from client_core.testing.cluster import FakeCluster

@@ -303,10 +303,11 @@ class Bench:
 
 
 def test_it_is_what_the_sender_asks_for() -> None:
-    client: KafkaClient = Bench().client
-    assert client.active
+    mock = Bench().client
+    client: KafkaClient = mock
+    assert mock.active
     client.close()
-    assert not client.active
+    assert not mock.active
 
 
 def test_a_prepared_response_is_taken_by_the_next_request_and_returned_by_the_next_poll() -> None:

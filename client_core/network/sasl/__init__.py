@@ -1,5 +1,1 @@
-"""SASL, the client's side: authenticates us to each broker. `SaslAuthenticators` is the entry point."""
-
-from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
-
-__all__ = ["SaslAuthenticators"]
+"""SASL, the client's side: authenticates us to each broker. `sasl_authenticators.py` is the entry point."""

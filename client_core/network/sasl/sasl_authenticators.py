@@ -18,11 +18,7 @@ from client_core.network.sasl.file_login import FileLogin
 from client_core.network.sasl.http_jwt_retriever import TOKEN_ENDPOINT_URL, HttpJwtRetriever
 from client_core.network.sasl.oauth_bearer_login import OAuthBearerLogin
 from client_core.network.sasl.oauth_bearer_sasl_client import OAuthBearerSaslClient
-from client_core.network.sasl.oauth_credentials import (
-    ClientIdentities,
-    OAuthCredentials,
-    sasl_extensions,
-)
+from client_core.network.sasl.oauth_credentials import ClientIdentities, OAuthCredentials, sasl_extensions
 from client_core.network.sasl.provider_jwt_retriever import ProviderJwtRetriever
 from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator

@@ -110,7 +110,7 @@ class SaslClientAuthenticator:
         self._random = random
         self._state = SaslState.SEND_API_VERSIONS_REQUEST
         self._client: SaslClient | None = None
-        self._awaits_credentials = False
+        self.awaits_credentials = False
         self._handshake_version = 0
         self._authenticate_version: int | None = None  # None: raw tokens
         self._next_correlation_id = MIN_RESERVED_CORRELATION_ID
@@ -121,7 +121,7 @@ class SaslClientAuthenticator:
         )  # API, version and correlation id of the pending response
         self._session_lifetime_ms: int | None = None
         self._is_reauthenticating = False
-        self._reauthenticates_at_ms: int | None = None
+        self.reauthenticates_at_ms: int | None = None
 
     # -- Authenticator ---------------------------------------------------------------------------------------
 
@@ -129,19 +129,11 @@ class SaslClientAuthenticator:
     def complete(self) -> bool:
         return self._state is SaslState.COMPLETE
 
-    @property
-    def reauthenticates_at_ms(self) -> int | None:
-        return self._reauthenticates_at_ms
-
-    @property
-    def awaits_credentials(self) -> bool:
-        return self._awaits_credentials
-
     def reauthenticate(self) -> None:
         self._move(SaslState.SEND_HANDSHAKE_REQUEST)
         self._is_reauthenticating = True
         self._session_lifetime_ms = None
-        self._reauthenticates_at_ms = None
+        self.reauthenticates_at_ms = None
         self._next_correlation_id = MIN_RESERVED_CORRELATION_ID
 
     def expects(self, frame: bytes) -> bool:
@@ -155,7 +147,7 @@ class SaslClientAuthenticator:
             return self._step(received, now_ms)
         except KafkaError:
             self._client = None
-            self._awaits_credentials = False
+            self.awaits_credentials = False
             self._move(SaslState.FAILED)
             raise
 
@@ -185,8 +177,8 @@ class SaslClientAuthenticator:
     def _has_credentials(self) -> bool:
         """Starts an exchange if the credentials are available; returns whether they are."""
         self._client = self._new_client()
-        self._awaits_credentials = self._client is None
-        return not self._awaits_credentials
+        self.awaits_credentials = self._client is None
+        return not self.awaits_credentials
 
     def _choose_versions(self, response: ApiVersionsResponse) -> None:
         """Chooses the greatest common versions; SaslHandshake 0 and raw tokens for an unlisted API.
@@ -292,7 +284,7 @@ class SaslClientAuthenticator:
         pause_ms = int(lifetime_ms * part)
         if again:
             pause_ms = max(pause_ms, _MIN_REAUTHENTICATION_INTERVAL_MS)
-        self._reauthenticates_at_ms = now_ms + pause_ms
+        self.reauthenticates_at_ms = now_ms + pause_ms
         _log.debug(
             "Finished %s with session expiration in %d ms and session re-authentication on or after %d ms",
             "re-authentication" if again else "authentication",

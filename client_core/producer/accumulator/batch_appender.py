@@ -6,7 +6,7 @@ partition has received twice its share (ACC-15). A call's records are appended b
 one.
 
 Any thread. The call holds the topic's lock; inside it, it briefly takes the locks of the pool and of the
-incomplete batches. Only RecordAccumulator calls this. Source: RecordAccumulator.append, appendNewBatch,
+incomplete batches. RecordAccumulator has its `append_many`. Source: RecordAccumulator.append, appendNewBatch,
 tryAppend, Kafka 4.3.
 """
 
@@ -118,10 +118,22 @@ class BatchAppender:
         cluster: Cluster,
         now_ms: int,
         wall_ms: int,
-        reserved_bytes: int,
-        was_parked: bool,
+        reserved_bytes: int = 0,
+        *,
+        was_parked: bool = False,
     ) -> AppendResult:
-        """See RecordAccumulator.append_many."""
+        """Appends the records at `indices`, in that order, as far as there is memory (ACC-01, ACC-02).
+
+        Never waits. A partition of None is the sticky one, which may change between batches (ACC-15). If
+        memory is lacking, the result has the bytes that the next record needs: get them from the pool and
+        call again with the remaining indices and the bytes as `reserved_bytes`. `owner` gets the outcome of
+        every appended record, once.
+
+        Raises ProducerClosedError after close (ACC-04), with `was_parked` only after end;
+        IllegalArgumentError for a record larger than the pool. It raises only if nothing was appended; then
+        `reserved_bytes` still belong to the caller. Otherwise it returns early, without `needed_bytes`: the
+        next call raises.
+        """
         append = _Append(records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked)
         try:
             while True:

@@ -10,8 +10,8 @@ the next drain begins one partition earlier. A drain stopped by the request's si
 stopped. Java's order is that of its hash map. Only partitions with batches are walked; the ring is only used
 to compute positions. It covers topics with queues, and is rebuilt for topics whose partitions changed.
 
-I/O thread only. Takes each topic's lock briefly, because appending threads hold it too. Only
-RecordAccumulator calls this. Source: RecordAccumulator.ready, drain, partitionReady,
+I/O thread only. Takes each topic's lock briefly, because appending threads hold it too.
+RecordAccumulator has its `drain`. Source: RecordAccumulator.ready, drain, partitionReady,
 drainBatchesForOneNode, Kafka 4.3.
 """
 
@@ -237,7 +237,7 @@ class BatchDrain:
     def drain(
         self, leaders: PartitionLeaders, nodes: Iterable[Node], max_size_bytes: int, now_ms: int
     ) -> dict[int, list[ProducerBatch]]:
-        """See RecordAccumulator.drain."""
+        """Drains a request's worth of batches per node: closed, and removed from their queues (ACC-09)."""
         waiting: dict[int, list[TopicPartition]] = {node.id: [] for node in nodes}
         if not waiting:
             return {}
@@ -321,7 +321,7 @@ class BatchDrain:
     # -- adaptive partitioning -----------------------------------------------------------------------------
 
     def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
-        """See RecordAccumulator.update_node_latency_stats."""
+        """Notes that a node had a ready batch, and whether it could accept it (ACC-17)."""
         if self._availability_timeout_ms <= 0:
             return
         if len(self._node_latency) >= _MOST_NODES and node_id not in self._node_latency:

@@ -73,21 +73,17 @@ class BufferPool:
         self._clock = clock
         self._events = events
         self._lock = threading.Lock()
-        self._available_bytes = total_bytes
+        #: Free memory; others read it without the lock.
+        self.available_bytes = total_bytes
         self._waiters: deque[PoolWaiter] = deque()
         self._refuses_threads = False
         self._closed = False
 
     def __repr__(self) -> str:
         return (
-            f"<BufferPool available={self._available_bytes} total={self.total_bytes} "
+            f"<BufferPool available={self.available_bytes} total={self.total_bytes} "
             f"waiters={len(self._waiters)}>"
         )
-
-    @property
-    def available_bytes(self) -> int:
-        """Free memory; a plain read."""
-        return self._available_bytes
 
     @property
     def waiters(self) -> int:
@@ -147,7 +143,7 @@ class BufferPool:
         The caller must hold no lock, because this calls the waiters' `on_granted`.
         """
         with self._lock:
-            self._available_bytes += size_bytes
+            self.available_bytes += size_bytes
             granted = self._serve() if self._waiters else ()
         self._wake(granted)
 
@@ -158,7 +154,7 @@ class BufferPool:
                 return False
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            self._available_bytes += waiter.collected_bytes
+            self.available_bytes += waiter.collected_bytes
             waiter.collected_bytes = 0
             granted = self._serve()
         self._wake(granted)
@@ -188,18 +184,18 @@ class BufferPool:
             )
         if self._closed:
             raise ProducerClosedError(_CLOSED)
-        if self._waiters or self._available_bytes < size_bytes:
+        if self._waiters or self.available_bytes < size_bytes:
             return False
-        self._available_bytes -= size_bytes
+        self.available_bytes -= size_bytes
         return True
 
     def _serve(self) -> list[PoolWaiter]:
         """Grants free memory to the waiters in turn; returns the parked ones to notify."""
         parked: list[PoolWaiter] = []
-        while self._waiters and self._available_bytes and not self._closed:
+        while self._waiters and self.available_bytes and not self._closed:
             first = self._waiters[0]
-            given = min(first.size_bytes - first.collected_bytes, self._available_bytes)
-            self._available_bytes -= given
+            given = min(first.size_bytes - first.collected_bytes, self.available_bytes)
+            self.available_bytes -= given
             first.collected_bytes += given
             if first.collected_bytes < first.size_bytes:
                 break
@@ -228,7 +224,7 @@ class BufferPool:
         return BufferExhaustedError(
             f"Failed to allocate {size_bytes} bytes within the configured max blocking time "
             f"{max_block_ms} ms. Total memory: {self.total_bytes} bytes. Available memory: "
-            f"{self._available_bytes} bytes. Poolable size: {self.poolable_bytes} bytes"
+            f"{self.available_bytes} bytes. Poolable size: {self.poolable_bytes} bytes"
         )
 
     def _wake(self, granted: Iterable[PoolWaiter]) -> None:

@@ -62,17 +62,16 @@ class ProducerBatch:
     """Records on their way to one partition."""
 
     __slots__ = (
-        "_attempts_when_leader_changed",
         "_builder",
-        "_current_leader_epoch",
         "_ratios",
         "_removed_records",
         "_retry_backoff_ms",
-        "_spans",
         "allocated_bytes",
         "attempts",
+        "attempts_when_leader_last_changed",
         "base_sequence",
         "created_ms",
+        "current_leader_epoch",
         "drained_ms",
         "failed_records",
         "final_state",
@@ -87,6 +86,7 @@ class ProducerBatch:
         "record_count",
         "sent_to",
         "sequence_has_been_reset",
+        "spans",
         "topic_partition",
     )
 
@@ -130,11 +130,12 @@ class ProducerBatch:
         self.base_sequence = builder.base_sequence
         self._builder = builder
         self._ratios = CompressionRatioEstimator() if ratios is None else ratios
-        self._spans: list[Span] = []
+        #: Of the owners, in the order of appending.
+        self.spans: list[Span] = []
         self._removed_records = 0
         self._retry_backoff_ms = 0
-        self._current_leader_epoch: int | None = None
-        self._attempts_when_leader_changed = 0
+        self.current_leader_epoch: int | None = None
+        self.attempts_when_leader_last_changed = 0
 
     def __repr__(self) -> str:
         state = "open" if self.final_state is None else self.final_state.value
@@ -158,7 +159,7 @@ class ProducerBatch:
         taken = self._builder.append_many(records, indices, first, wall_ms, stop_at_bytes)
         if taken:
             self.record_count += taken
-            self._spans.append((owner, indices[first : first + taken], position))
+            self.spans.append((owner, indices[first : first + taken], position))
         return taken
 
     def append_one(
@@ -169,7 +170,7 @@ class ProducerBatch:
         taken_bytes = builder.append_where_more_fits(record, key_and_value_bytes, wall_ms)
         if taken_bytes is not None:
             self.record_count += 1
-            self._spans.append((owner, ONLY_RECORD, builder.record_count - 1))
+            self.spans.append((owner, ONLY_RECORD, builder.record_count - 1))
         return taken_bytes
 
     @property
@@ -180,7 +181,7 @@ class ProducerBatch:
     def move_to(self, topic_partition: TopicPartition) -> None:
         """Moves it to another partition of its topic. I/O thread, when it is in no queue."""
         self.topic_partition = topic_partition
-        self._current_leader_epoch = None
+        self.current_leader_epoch = None
 
     def close_for_record_appends(self) -> None:
         self._builder.close_for_record_appends()
@@ -196,14 +197,14 @@ class ProducerBatch:
         they are half of an open batch. So removals cost no more than the appends did, however many follow
         each other. A large batch is not rebuilt here: that would take too long for a turn.
         """
-        removed = [(owner, indices) for owner, indices, _ in self._spans if id(owner) in owners]
+        removed = [(owner, indices) for owner, indices, _ in self.spans if id(owner) in owners]
         if not removed:
             return removed
-        self._spans = [span for span in self._spans if id(span[0]) not in owners]
+        self.spans = [span for span in self.spans if id(span[0]) not in owners]
         removed_records = sum(len(indices) for _, indices in removed)
         self.record_count -= removed_records
         self._removed_records += removed_records
-        has_room_to_gain = self._spans and not self._builder.is_closed_for_appends
+        has_room_to_gain = self.spans and not self._builder.is_closed_for_appends
         is_quick = self._builder.record_count <= _MOST_REPACKED_WHILE_OPEN
         if has_room_to_gain and is_quick and 2 * self._removed_records >= self._builder.record_count:
             self.drop_removed()
@@ -212,8 +213,8 @@ class ProducerBatch:
     def drop_removed(self) -> None:
         """Encodes the batch again without the removed records, if any. Before its sequence."""
         if self._removed_records:
-            packed = Packed(self._builder, self._spans)
-            self._builder, self._spans = repacked(packed, self._new_builder)
+            packed = Packed(self._builder, self.spans)
+            self._builder, self.spans = repacked(packed, self._new_builder)
             self._removed_records = 0
 
     # -- state ---------------------------------------------------------------------------------------------
@@ -256,11 +257,6 @@ class ProducerBatch:
     @property
     def compression_ratio(self) -> float:
         return self._builder.compression_ratio
-
-    @property
-    def spans(self) -> Sequence[Span]:
-        """Returns the owners' spans, in the order of appending."""
-        return self._spans
 
     # -- sequence (idempotence) ------------------------------------------------------------------------------
 
@@ -328,22 +324,14 @@ class ProducerBatch:
     def maybe_update_leader_epoch(self, latest_leader_epoch: int | None) -> None:
         """Notes at which attempt the leader's epoch grew (KIP-951)."""
         if latest_leader_epoch is not None and (
-            self._current_leader_epoch is None or self._current_leader_epoch < latest_leader_epoch
+            self.current_leader_epoch is None or self.current_leader_epoch < latest_leader_epoch
         ):
-            self._attempts_when_leader_changed = self.attempts
-            self._current_leader_epoch = latest_leader_epoch
-
-    @property
-    def current_leader_epoch(self) -> int | None:
-        return self._current_leader_epoch
-
-    @property
-    def attempts_when_leader_last_changed(self) -> int:
-        return self._attempts_when_leader_changed
+            self.attempts_when_leader_last_changed = self.attempts
+            self.current_leader_epoch = latest_leader_epoch
 
     @property
     def has_leader_changed_for_the_ongoing_retry(self) -> bool:
-        return self.attempts > 0 and self.attempts == self._attempts_when_leader_changed
+        return self.attempts > 0 and self.attempts == self.attempts_when_leader_last_changed
 
     # -- the end: I/O thread, no lock held -------------------------------------------------------------------
 
@@ -407,13 +395,13 @@ class ProducerBatch:
             timestamps=self._builder.timestamps,
             attempts=self.attempts,
         )
-        spans, failed = self._spans, 0
+        spans, failed = self.spans, 0
         no_spans: list[Span] = []
         if error is not None:
             failed = sum(len(indices) for owner, indices, _ in spans if not owner.was_given_up)
         if not self._move_to(final_state):
             return False
-        self._spans, self.failed_records = no_spans, failed
+        self.spans, self.failed_records = no_spans, failed
         for owner, indices, first_in_batch in spans:
             try:
                 owner.batch_done(indices, first_in_batch, outcome)
@@ -442,10 +430,10 @@ class ProducerBatch:
         The parts have no buffer memory, are closed for appends and begin at attempt 0, but are as old as this
         one and count as drained. If this raises, the caller fails the batch, with all its owners.
         """
-        packed = in_parts(Packed(self._builder, self._spans), split_batch_bytes, self._new_builder)
+        packed = in_parts(Packed(self._builder, self.spans), split_batch_bytes, self._new_builder)
         parts = [self._part(builder, spans) for builder, spans in packed]
         self._move_to(FinalState.SPLIT)
-        self._spans = []
+        self.spans = []
         return parts
 
     def _part(self, builder: MemoryRecordsBuilder, spans: list[Span]) -> ProducerBatch:
@@ -454,7 +442,7 @@ class ProducerBatch:
         )
         part.drained_ms = self.drained_ms
         part.last_failure = self.last_failure
-        part._spans = spans
+        part.spans = spans
         return part
 
     def _new_builder(self, write_limit_bytes: int) -> MemoryRecordsBuilder:

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from client_core.backoff import ExponentialBackoff
-    from client_core.cluster import Cluster, Node, TopicPartition
-    from client_core.producer.accumulator.batch_appender import AppendResult
+    from client_core.cluster import TopicPartition
     from client_core.producer.accumulator.batch_drain import (
         PartitionLeaders,
         ReadyCheckResult,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from client_core.producer.accumulator.producer_batch import ProducerBatch
     from client_core.producer.accumulator.topic_queues import PartitionQueue
     from client_core.producer.results.batch_outcome import RecordOwner
-    from client_core.producer.results.producer_record import ProducerRecord
     from client_core.record.compression import Compression
 
     #: Spans of records by their owners.
@@ -100,6 +98,10 @@ class RecordAccumulator:
         #: The partitions whose queues hold batches, to see whether there are any. Changes under the locks.
         self.undrained: Final[Collection[TopicPartition]] = self._queues.waiting.keys()
         self._incomplete = IncompleteBatches()
+        #: Returns every incomplete batch, queued or in flight. Any thread.
+        self.incomplete: Final = self._incomplete.snapshot
+        #: Removes a batch whose owners were notified. Hold no lock. I/O thread.
+        self.complete_batch: Final = self._incomplete.remove
         #: The accepted records that failed, in batches or never appended.
         self.failed: Final = FailedRecords()
         self._ratios = CompressionRatioEstimator()
@@ -115,6 +117,7 @@ class RecordAccumulator:
             spreads=config.adaptive_partitioning,
             whole_requests=config.whole_requests,
         )
+        self.append_many: Final = self.appender.append_many
         # Owned by the I/O thread:
         #: When the earliest batch expires, of those seen since this was last set to FOREVER_MS. Sender resets
         #: it before each round: a past expiry would make it spin (ACC-11).
@@ -127,43 +130,16 @@ class RecordAccumulator:
             partition_availability_timeout_ms=config.partition_availability_timeout_ms,
             drain_order=DrainOrder() if drain_order is None else drain_order,
         )
+        self.drain: Final = self._drain.drain
+        self.update_node_latency_stats: Final = self._drain.update_node_latency_stats
+        #: Stops ready and drain for a partition until it is unmuted (max.in.flight 1).
+        self.mute_partition: Final = self._drain.muted.add
+        self.unmute_partition: Final = self._drain.muted.discard
         #: The drained batches that could not be encoded, until `take_unbuildable`.
         self.unbuildable: Final[Sequence[Unbuildable]] = self._drain.unbuildable
 
     def __repr__(self) -> str:
         return f"<RecordAccumulator waiting={len(self._queues.waiting)} incomplete={len(self._incomplete)}>"
-
-    # -- appending: any thread -----------------------------------------------------------------------------
-
-    def append_many(
-        self,
-        topic: str,
-        partition: int | None,
-        records: Sequence[ProducerRecord],
-        indices: Sequence[int],
-        owner: RecordOwner,
-        cluster: Cluster,
-        now_ms: int,
-        wall_ms: int,
-        reserved_bytes: int = 0,
-        *,
-        was_parked: bool = False,
-    ) -> AppendResult:
-        """Appends the records at `indices`, in that order, as far as there is memory (ACC-01, ACC-02).
-
-        Never waits. A partition of None is the sticky one, which may change between batches (ACC-15). If
-        memory is lacking, the result has the bytes that the next record needs: get them from the pool and
-        call again with the remaining indices and the bytes as `reserved_bytes`. `owner` gets the outcome of
-        every appended record, once.
-
-        Raises ProducerClosedError after close (ACC-04), with `was_parked` only after end;
-        IllegalArgumentError for a record larger than the pool. It raises only if nothing was appended; then
-        `reserved_bytes` still belong to the caller. Otherwise it returns early, without `needed_bytes`: the
-        next call raises.
-        """
-        return self.appender.append_many(
-            topic, partition, records, indices, owner, cluster, now_ms, wall_ms, reserved_bytes, was_parked
-        )
 
     def _new_partitioner(self, topic: str) -> BuiltInPartitioner:
         # batch.size 0 turns batching off; stickiness needs at least one byte (KafkaProducer).
@@ -178,12 +154,6 @@ class RecordAccumulator:
         )
         return self._drain.ready(leaders, now_ms, send_all=send_all)
 
-    def drain(
-        self, leaders: PartitionLeaders, nodes: Iterable[Node], max_size_bytes: int, now_ms: int
-    ) -> dict[int, list[ProducerBatch]]:
-        """Drains a request's worth of batches per node: closed, and removed from their queues (ACC-09)."""
-        return self._drain.drain(leaders, nodes, max_size_bytes, now_ms)
-
     def take_unbuildable(self) -> Sequence[Unbuildable]:
         """Returns the drained batches that could not be encoded; the caller fails them."""
         unbuildable = tuple(self._drain.unbuildable)
@@ -193,17 +163,6 @@ class RecordAccumulator:
     def leave_lost_leaders(self, leaders: PartitionLeaders) -> None:
         """Moves keyless batches that were never sent from lost leaders to other partitions."""
         self._drain.leave(leaders, self.lost_leaders.node_ids)
-
-    def mute_partition(self, topic_partition: TopicPartition) -> None:
-        """Stops ready and drain for the partition until it is unmuted (max.in.flight 1)."""
-        self._drain.muted.add(topic_partition)
-
-    def unmute_partition(self, topic_partition: TopicPartition) -> None:
-        self._drain.muted.discard(topic_partition)
-
-    def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
-        """Notes that a node had a ready batch, and whether it could accept it (ACC-17)."""
-        self._drain.update_node_latency_stats(node_id, now_ms, can_drain)
 
     # -- failed batches: I/O thread --------------------------------------------------------------------------
 
@@ -300,10 +259,6 @@ class RecordAccumulator:
         return expired
 
     # -- the end of batches ----------------------------------------------------------------------------------
-
-    def complete_batch(self, batch: ProducerBatch) -> None:
-        """Removes a batch whose owners were notified. Hold no lock. I/O thread."""
-        self._incomplete.remove(batch)
 
     def deallocate(self, batch: ProducerBatch) -> None:
         """Gives the batch's memory back, once. Hold no lock. I/O thread.
@@ -439,7 +394,6 @@ class RecordAccumulator:
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether any batch is incomplete."""
         return len(self._incomplete) > 0
 
     def batches_of(self, topic_partition: TopicPartition) -> Sequence[ProducerBatch]:
@@ -460,10 +414,6 @@ class RecordAccumulator:
             records=sum(batch.record_count for batch in batches),
             oldest_batch_age_ms=None if oldest_ms is None else now_ms - oldest_ms,
         )
-
-    def incomplete(self) -> Sequence[ProducerBatch]:
-        """Returns every incomplete batch, queued or in flight."""
-        return self._incomplete.snapshot()
 
     def unacknowledged(self) -> tuple[Unacknowledged, ...]:
         """Returns the number of incomplete records of each partition."""

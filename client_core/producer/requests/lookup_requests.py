@@ -65,7 +65,8 @@ class LookupRequests:
         topics = checked_topics(names)
         since_ms = self._clock.now_ms()
         return self._take(
-            PendingLookup(done, since_ms, deadline_ms, Kind.TOPICS, topics, may_create, settle=settle)
+            self._lookups,
+            PendingLookup(done, since_ms, deadline_ms, Kind.TOPICS, topics, may_create, settle=settle),
         )
 
     def update(
@@ -74,6 +75,7 @@ class LookupRequests:
         since_ms = self._clock.now_ms()
         not_before_ms = None if max_age_ms is None else since_ms - max_age_ms
         return self._take(
+            self._lookups,
             PendingLookup(
                 done,
                 since_ms,
@@ -81,25 +83,23 @@ class LookupRequests:
                 Kind.UPDATE,
                 min_version=min_version,
                 not_before_ms=not_before_ms,
-            )
+            ),
         )
 
     def listing(self, deadline_ms: int, done: Done) -> Ticket:
-        return self._take(PendingLookup(done, self._clock.now_ms(), deadline_ms, Kind.LISTING))
+        now_ms = self._clock.now_ms()
+        return self._take(self._lookups, PendingLookup(done, now_ms, deadline_ms, Kind.LISTING))
 
     def topic_configs(self, topic: str, deadline_ms: int, done: Done) -> Ticket:
         """Requests a topic's configs. Raises what check_topics raises."""
         check_topics((topic,))
-        wait = ConfigsWait(done, self._clock.now_ms(), deadline_ms, topic)
-        self._io_thread.do(lambda _: self._configs.take(wait))
-        return self._ticket(self._configs, wait)
+        return self._take(self._configs, ConfigsWait(done, self._clock.now_ms(), deadline_ms, topic))
 
     def partition_offsets(self, topic: str, partition: int, deadline_ms: int, done: Done) -> Ticket:
         """Requests a partition's offsets from its leader. Raises what check_topics raises."""
         check_topics((topic,))
         wait = OffsetsWait(done, self._clock.now_ms(), deadline_ms, TopicPartition(topic, partition))
-        self._io_thread.do(lambda _: self._offsets.take(wait))
-        return self._ticket(self._offsets, wait)
+        return self._take(self._offsets, wait)
 
     def refresh(self, names: Iterable[str], deadline_ms: int, done: Done) -> Ticket:
         """Refreshes known topics outside the schedule (`topic_refreshes.py`).
@@ -107,14 +107,11 @@ class LookupRequests:
         Raises what checked_topics raises.
         """
         refresh = TopicRefresh(done, self._clock.now_ms(), deadline_ms, checked_topics(names))
-        self._io_thread.do(lambda _: self._topic_refreshes.take(refresh))
-        return self._ticket(self._topic_refreshes, refresh)
+        return self._take(self._topic_refreshes, refresh)
 
-    def _take(self, lookup: PendingLookup) -> Ticket:
-        self._io_thread.do(lambda now_ms: self._lookups.take(lookup, now_ms))
-        return self._ticket(self._lookups, lookup)
+    def _take(self, calls: PendingCalls[_Call], call: _Call) -> Ticket:
+        self._io_thread.do(lambda now_ms: calls.take(call, now_ms))
 
-    def _ticket(self, calls: PendingCalls[_Call], call: _Call) -> Ticket:
         def cancel() -> None:
             call.is_cancelled = True
             self._io_thread.do(lambda _: calls.cancel(call))

@@ -66,7 +66,8 @@ class OrderingGate:
         self.topics: Final[Mapping[str, object]] = self._topics
         #: No dict, as in TopicQueue.
         self._parked: OrderedDict[PendingRequest, int] = OrderedDict()
-        self._last_number = 0
+        #: The number for `call_after_parked`, for all requests that are parked now. Any thread may read it.
+        self.last_number = 0
         #: By number: flushes read it before they come here, and may come in another order.
         self._flushes: deque[tuple[int, Callable[[], None]]] = deque()
         self._closed = False
@@ -78,11 +79,11 @@ class OrderingGate:
         request.blocks_others = True
         request.came_in_callback = in_callback
         with self._lock:
-            self._last_number += 1
+            self.last_number += 1
             held = self._topics.get(request.topic)
             if held is None:
                 held = self._topics[request.topic] = _GatedTopic()
-            held.queued[request] = self._parked[request] = self._last_number
+            held.queued[request] = self._parked[request] = self.last_number
             held.callbacks += in_callback
 
     def unblock(self, request: PendingRequest, partition_count: int) -> None:
@@ -138,7 +139,7 @@ class OrderingGate:
         """Returns whether a new record for the topic would overtake a request."""
         with self._lock:
             held = self._topics.get(topic)
-            return held is not None and self._blocks(topic, held, self._last_number)
+            return held is not None and self._blocks(topic, held, self.last_number)
 
     def has_callbacks(self, topic: str) -> bool:
         """Returns whether a request that was submitted in a callback queues for the topic."""
@@ -153,20 +154,15 @@ class OrderingGate:
         """
         with self._lock:
             held = self._topics.get(topic)
-            if held is None or not self._blocks(topic, held, self._last_number):
+            if held is None or not self._blocks(topic, held, self.last_number):
                 return True
-            waiter = _Waiter(self._last_number, self._lock)
+            waiter = _Waiter(self.last_number, self._lock)
             held.waiters.append(waiter)
             try:
                 return clock.wait_for(waiter.condition, lambda: waiter.may_go or self._closed, deadline_ms)
             finally:
                 if not waiter.may_go:
                     held.waiters.remove(waiter)
-
-    @property
-    def last_number(self) -> int:
-        """Returns the number for `call_after_parked`, for all requests that are parked now. A plain read."""
-        return self._last_number
 
     def call_after_parked(self, up_to_number: int, call: Callable[[], None]) -> None:
         """Calls `call` when all requests up to that number are appended, or have failed: now, or later on the

@@ -114,7 +114,6 @@ class ParkedRequests:
         return topic in self._queues or topic in self._unblocked
 
     def topic_waits(self) -> tuple[TopicWait, ...]:
-        """Returns the parked requests of each topic."""
         return topic_waits(self._queues, self._unblocked)
 
     def not_appended(self) -> tuple[Unacknowledged, ...]:

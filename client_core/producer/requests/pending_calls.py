@@ -51,6 +51,10 @@ class PendingCalls(ABC, Generic[_Call]):
         return self._deadlines.next_ms
 
     @abstractmethod
+    def take(self, call: _Call, now_ms: int) -> None:
+        """Answers a new call at once if possible; otherwise it waits."""
+
+    @abstractmethod
     def delay_ms(self, client: KafkaClient, now_ms: int) -> int | None:
         """Sends what can be sent; returns ms until the next try, None if there is nothing to send."""
 

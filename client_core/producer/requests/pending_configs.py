@@ -53,7 +53,7 @@ class PendingConfigs(PendingCalls[ConfigsWait]):
         self._call = LeastLoadedCall(retry_backoff)
         self._by_topic: dict[str, dict[ConfigsWait, None]] = {}
 
-    def take(self, wait: ConfigsWait) -> None:
+    def take(self, wait: ConfigsWait, now_ms: int) -> None:
         if self._begin(wait):
             self._by_topic.setdefault(wait.topic, {})[wait] = None
 

@@ -82,7 +82,6 @@ class PendingLookups(PendingCalls[PendingLookup]):
     # -- new -------------------------------------------------------------------------------------------------
 
     def take(self, lookup: PendingLookup, now_ms: int) -> None:
-        """Answers a look-up at once if possible; otherwise it waits."""
         if not self._begin(lookup):
             return
         if lookup.kind is Kind.LISTING:

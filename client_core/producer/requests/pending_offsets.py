@@ -90,7 +90,7 @@ class PendingOffsets(PendingCalls[OffsetsWait]):
         self._retry_backoff = retry_backoff
         self._questions: dict[_Key, _Question] = {}
 
-    def take(self, wait: OffsetsWait) -> None:
+    def take(self, wait: OffsetsWait, now_ms: int) -> None:
         if self._begin(wait):
             for key in _keys_of(wait):
                 self._questions.setdefault(key, _Question()).waits[wait] = None

@@ -82,7 +82,6 @@ class PendingRequest:
         "_count",
         "_done",
         "_finish",
-        "_has_ended",
         "_lock",
         "_remaining",
         "_settled",
@@ -94,6 +93,7 @@ class PendingRequest:
         "deadline_ms",
         "has_waited",
         "in_chunks",
+        "is_finished",
         "may_create",
         "missing_deadline_ms",
         "parked_ms",
@@ -165,7 +165,8 @@ class PendingRequest:
         self._finish = finish
         self._lock = threading.Lock()
         self._remaining: int = len(records)
-        self._has_ended = False
+        #: Whether no caller is left to notify. Others read it without the lock.
+        self.is_finished = False
         self._settled: Final = settled
         self._spans: list[BatchSpan | FailedSpan] = []
 
@@ -174,11 +175,6 @@ class PendingRequest:
             f"<PendingRequest topic={self.topic} records={self._count} remaining={self._remaining} "
             f"parked={self.is_parked}>"
         )
-
-    @property
-    def is_finished(self) -> bool:
-        """Returns whether no caller is left to notify. A plain read."""
-        return self._has_ended
 
     @property
     def is_parked(self) -> bool:
@@ -205,7 +201,7 @@ class PendingRequest:
         indices = self.not_appended()
         self.todo.clear()
         self.ungrouped = ()
-        if self._has_ended:
+        if self.is_finished:
             error = KafkaError("The request was cancelled before this record was appended.")
             self.fail(indices, RecordFailure(error, Phase.METADATA, Written.NO, 0))
             return []
@@ -228,7 +224,7 @@ class PendingRequest:
             if self._remaining > 0:
                 return
             # Cancelled, or given up at its deadline? The batch was delivered nevertheless.
-            ends, self._has_ended = not self._has_ended, True
+            ends, self.is_finished = not self.is_finished, True
         self._report(ends=ends, settles=True)
 
     def _report(self, *, ends: bool, settles: bool) -> None:
@@ -250,7 +246,7 @@ class PendingRequest:
                 known.update(span.indices)
             taken_back = [index for index in cancelled if index not in known]
             known.update(taken_back)
-            ends = not self._has_ended
+            ends = not self.is_finished
             under_way = [index for index in range(self._count) if ends and index not in known]
             for indices, written in ((taken_back, Written.NO), (under_way, Written.UNKNOWN)):
                 if indices:
@@ -260,7 +256,7 @@ class PendingRequest:
             # `ends` with nothing left: the result was lost (not_posted), and `settled` with it.
             settles = self._remaining == 0 and (ends or bool(taken_back))
             self.was_given_up = self.was_given_up or ends
-            self._has_ended = True
+            self.is_finished = True
         self._report(ends=ends, settles=settles)
         return len(taken_back) + len(under_way) if ends else 0
 
@@ -268,12 +264,12 @@ class PendingRequest:
         """Notes that the result for `done` was lost by an error. The request's deadline ends it again."""
         with self._lock:
             if done is self._done:
-                self._has_ended = False
+                self.is_finished = False
 
     def forget(self) -> bool:
         """Ends the request without notifying its caller; returns whether it was still running."""
         with self._lock:
-            was_running, self._has_ended = not self._has_ended, True
+            was_running, self.is_finished = not self.is_finished, True
         return was_running
 
     def result(self, now_ms: int) -> ProduceResult:

@@ -44,7 +44,6 @@ class RefreshFailures:
 
     @property
     def in_progress(self) -> bool:
-        """Returns whether a refresh is in progress."""
         return self.updater is not None and self.updater.is_in_progress
 
     def answer_age_ms(self, now_ms: int) -> int | None:

@@ -76,7 +76,7 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
         self._pause_ms = ASK_ANOTHER_MS
         self._running: dict[TopicRefresh, None] = {}
 
-    def take(self, refresh: TopicRefresh) -> None:
+    def take(self, refresh: TopicRefresh, now_ms: int) -> None:
         if self._begin(refresh):
             self._running[refresh] = None
 
@@ -101,7 +101,7 @@ class TopicRefreshes(PendingCalls[TopicRefresh]):
         # If the last one is not answered either, brokers may be overloaded.
         self._pause_ms = ASK_ANOTHER_MS if last is None or last.is_answered else 2 * self._pause_ms
         self._elsewhere = self._of_unanswered(now_ms)
-        self.take(self._elsewhere)
+        self.take(self._elsewhere, now_ms)
         return self._pause_ms
 
     def _of_unanswered(self, now_ms: int) -> TopicRefresh:

@@ -168,14 +168,18 @@ class IoThread:
         self._commands: deque[Callable[[int], None]] = deque()
         self._wake_soon = wake_soon
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.start: Final = self._thread.start
         self._ended = Latch()
         self._running = True
         self._forced = False
         self._is_ending = False
-        self._over = False
+        #: Whether nothing that is added now is ever sent.
+        self.is_over = False
         self._end_lock = threading.Lock()
         self._made_at = forks.count
         self._at_end: list[Callable[[], None]] = []
+        #: Takes a function to call once, when nothing is open any more, where the end runs.
+        self.call_at_end: Final = self._at_end.append
         self._pause_lock = threading.RLock()
         self._pause = threading.Condition(self._pause_lock)
         self._failures_in_a_row = 0
@@ -202,7 +206,7 @@ class IoThread:
         """The thread's state. Made of flags that are set once: threads that close at once can't undo it."""
         if self._has_died:
             return LifeCycle.FAILED
-        if self._over:
+        if self.is_over:
             return LifeCycle.CLOSED
         if not self._running:
             return LifeCycle.CLOSING
@@ -214,9 +218,6 @@ class IoThread:
         return self._uncaught.count
 
     # -- other threads ---------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        self._thread.start()
 
     @property
     def is_current(self) -> bool:
@@ -266,11 +267,6 @@ class IoThread:
             self._pause.notify_all()
         self.initiate_close()
 
-    @property
-    def is_over(self) -> bool:
-        """Returns whether nothing that is added now is ever sent."""
-        return self._over
-
     def still_open(self) -> list[Unacknowledged]:
         """Returns accepted records without an outcome. While the thread runs, they may still get one."""
         came = [
@@ -279,20 +275,16 @@ class IoThread:
         ]
         return [*self._accumulator.unacknowledged(), *self._parked.not_appended(), *came]
 
-    def call_at_end(self, call: Callable[[], None]) -> None:
-        """Calls `call` once, when nothing is open any more, where the end runs."""
-        self._at_end.append(call)
-
     def end_unclosed(self, report: Callable[[], None]) -> None:
         """Makes the thread send accepted records, end, and call `report`: its producer is garbage.
 
         Called by a finalizer, at any moment, even on this thread: takes no lock of the client.
         """
         self._at_end.append(report)
-        if not (self.was_started or self._over):
+        if not (self.was_started or self.is_over):
             self._accumulator.failed.begin_close()
             self._end()
-        elif self._over:
+        elif self.is_over:
             report()
         else:
             self._commands.append(lambda _: self.initiate_close())
@@ -300,7 +292,7 @@ class IoThread:
 
     def unacknowledged(self) -> tuple[Unacknowledged, ...]:
         """Returns the failures since the close began, and, until the thread has ended, the open records."""
-        return self._accumulator.failed.report(() if self._over else self.still_open()).unacknowledged
+        return self._accumulator.failed.report(() if self.is_over else self.still_open()).unacknowledged
 
     def join(self, timeout_ms: int) -> bool:
         """Waits for the thread's end; returns whether it ended. Ends a thread that never started here."""
@@ -518,15 +510,15 @@ class IoThread:
         # First, so that no other thread posts results that a flush may wait for.
         self._completions.post_from_now_on()
         self._accumulator.failed.end()
-        # A thread that adds something later reads `_over` afterwards, and sweeps itself.
-        self._over = True
+        # A thread that adds something later reads `is_over` afterwards, and sweeps itself.
+        self.is_over = True
         self._sweep_if_over()
         for call in self._at_end:
             _attempt("report the end", call)
 
     def _sweep_if_over(self) -> None:
         """Fails late requests on the adding thread: the I/O thread has ended."""
-        if not self._over:
+        if not self.is_over:
             return
         with self._end_lock:
             self._completions.post_later()  # a callback may come here again

@@ -23,11 +23,7 @@ from client_core.protocol.messages.produce_request import (
     TopicProduceData,
 )
 from client_core.protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
-from client_core.protocol.quick_produce import (
-    FIRST_FLEXIBLE,
-    encode_produce_request,
-    read_produce_response,
-)
+from client_core.protocol.quick_produce import FIRST_FLEXIBLE, encode_produce_request, read_produce_response
 from client_core.record.compression import Codec
 from client_core.record.record_batch import (
     CODEC_MASK,

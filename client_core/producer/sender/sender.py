@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.client.kafka_client import ASK_ANOTHER_MS
 from client_core.clock import FOREVER_MS
 from client_core.error_codes import Errors
-from client_core.errors import (
-    KafkaError,
-    TimeoutError,
-    error_for,
-)
+from client_core.errors import KafkaError, TimeoutError, error_for
 from client_core.events import NO_EVENTS, BatchSent
 from client_core.producer.accumulator.producer_batch import ProducerIdAndEpoch
 from client_core.producer.sender.batch_settlement import BatchSettlement, InFlightBatches

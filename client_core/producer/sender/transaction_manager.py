@@ -76,17 +76,9 @@ _TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1
 class InitProducerIdRequestBuilder:
     """Requests a new producer id, without a transactional id."""
 
-    @property
-    def api(self) -> ApiKey:
-        return ApiKey.INIT_PRODUCER_ID
-
-    @property
-    def oldest_allowed_version(self) -> int:
-        return ApiKey.INIT_PRODUCER_ID.min_version
-
-    @property
-    def latest_allowed_version(self) -> int:
-        return ApiKey.INIT_PRODUCER_ID.max_version
+    api: Final = ApiKey.INIT_PRODUCER_ID
+    oldest_allowed_version: Final = ApiKey.INIT_PRODUCER_ID.min_version
+    latest_allowed_version: Final = ApiKey.INIT_PRODUCER_ID.max_version
 
     def encode(self, version: int) -> bytes:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
@@ -122,7 +114,7 @@ class TransactionManager:
         """`restarts`: whether a broker's fatal error can be left again. One of our own never is."""
         self._retry_backoff = retry_backoff
         self._restarts = restarts
-        self._state = State.UNINITIALIZED
+        self.state = State.UNINITIALIZED
         self._producer: ProducerIdAndEpoch | None = None
         self._partitions: defaultdict[TopicPartition, PartitionSequences] = defaultdict(PartitionSequences)
         self._unresolved: dict[TopicPartition, int] = {}
@@ -132,20 +124,18 @@ class TransactionManager:
         self._bump_required = False
         self._attempts = 0
         self._next_attempt_ms: int | None = None
-        self._in_flight = False
-        self._was_refused = False
+        #: Whether InitProducerId was sent and not answered.
+        self.init_in_flight = False
+        #: Whether the last InitProducerId was rejected: it is retried only when there are records.
+        self.init_was_refused = False
         #: InitProducerId's last error, and when the first one in a row came.
         self._init_failure: tuple[KafkaError, int] | None = None
         self.last_error: KafkaError | None = None
 
     def __repr__(self) -> str:
-        return f"<TransactionManager {self._state.name} {self._producer}>"
+        return f"<TransactionManager {self.state.name} {self._producer}>"
 
     # -- the producer id -------------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> State:
-        return self._state
 
     @property
     def producer_id_and_epoch(self) -> ProducerIdAndEpoch | None:
@@ -163,26 +153,16 @@ class TransactionManager:
     @property
     def is_at_rest(self) -> bool:
         """Returns whether there is an id, and no work for a turn: true at nearly every turn."""
-        return self._state is State.READY and not (self._bump_required or self._unresolved)
+        return self.state is State.READY and not (self._bump_required or self._unresolved)
 
     @property
     def has_fatal_error(self) -> bool:
-        return self._state is State.FATAL_ERROR
+        return self.state is State.FATAL_ERROR
 
     @property
     def can_restart(self) -> bool:
         """Returns whether `restart` ends this fatal error, when all batches were failed."""
         return self._restarts and self.has_fatal_error
-
-    @property
-    def init_in_flight(self) -> bool:
-        """Returns whether InitProducerId was sent and not answered."""
-        return self._in_flight
-
-    @property
-    def init_was_refused(self) -> bool:
-        """Returns whether the last InitProducerId was rejected: retried only when there are records."""
-        return self._was_refused
 
     def init_delay_ms(self, now_ms: int) -> int:
         """Returns the time until InitProducerId may be sent (again): the backoff of the last failure."""
@@ -199,15 +179,17 @@ class TransactionManager:
 
     def init_sent(self) -> None:
         """Notes that InitProducerId was sent."""
-        if self._state is State.UNINITIALIZED:
+        if self.state is State.UNINITIALIZED:
             self._move_to(State.INITIALIZING)
-        if self._in_flight or self._state is not State.INITIALIZING:
-            raise IllegalStateError(f"InitProducerId can't be sent: {self!r}, in flight {self._in_flight}")
-        self._in_flight = True
+        if self.init_in_flight or self.state is not State.INITIALIZING:
+            raise IllegalStateError(
+                f"InitProducerId can't be sent: {self!r}, in flight {self.init_in_flight}"
+            )
+        self.init_in_flight = True
 
     def init_succeeded(self, producer: ProducerIdAndEpoch) -> None:
-        self._in_flight = False
-        self._was_refused = False
+        self.init_in_flight = False
+        self.init_was_refused = False
         self._attempts = 0
         self._next_attempt_ms = None
         self._init_failure = None
@@ -221,7 +203,7 @@ class TransactionManager:
         Java retries at once after a refusal, and after the same pause after each failure; here the pauses
         grow.
         """
-        self._in_flight = False
+        self.init_in_flight = False
         self._next_attempt_ms = now_ms + self._retry_backoff.backoff_ms(self._attempts)
         self._attempts += 1
         since_ms = now_ms if self._init_failure is None else self._init_failure[1]
@@ -232,7 +214,7 @@ class TransactionManager:
         self.last_error = error
         if isinstance(error, ClusterAuthorizationError):
             _log.info("InitProducerId was refused: %s", error)
-            self._was_refused = True
+            self.init_was_refused = True
             self._move_to(State.UNAUTHORIZED)
         elif isinstance(error, UnsupportedVersionError):
             self._to_fatal_error(error)
@@ -264,7 +246,7 @@ class TransactionManager:
         if self._next_attempt_ms is None:
             self._next_attempt_ms = now_ms + self._retry_backoff.backoff_ms(0)
         self._producer = None
-        self._was_refused = True
+        self.init_was_refused = True
         self.waiting_batches_failed()
 
     def bump_epoch_if_required(self) -> None:
@@ -306,7 +288,7 @@ class TransactionManager:
             dict.fromkeys(partition for partition in partitions if partition in self._partitions)
         )
         self._forget_left()
-        if len(self._left) > MOST_LEFT and self._state is State.READY:
+        if len(self._left) > MOST_LEFT and self.state is State.READY:
             self._bump_required = True
 
     def _forget_left(self) -> None:
@@ -503,16 +485,16 @@ class TransactionManager:
     # -- private ---------------------------------------------------------------------------------------------
 
     def _to_fatal_error(self, error: KafkaError) -> None:
-        if self._state is State.FATAL_ERROR:
+        if self.state is State.FATAL_ERROR:
             return
         _log.error("The idempotent producer can't continue: %s", error)
-        self._state, self.last_error = State.FATAL_ERROR, error
+        self.state, self.last_error = State.FATAL_ERROR, error
 
     def _move_to(self, state: State) -> None:
-        if state not in _MOVES[self._state]:
+        if state not in _MOVES[self.state]:
             # A bug: the true sequences are unknown, so nothing may be sent under them.
-            said = f"Invalid transition attempted from {self._state.name} to {state.name}"
+            said = f"Invalid transition attempted from {self.state.name} to {state.name}"
             self._restarts = False
             self._to_fatal_error(KafkaError(said))
             raise IllegalStateError(said)
-        self._state = state
+        self.state = state

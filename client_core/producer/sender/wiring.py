@@ -25,7 +25,7 @@ from client_core.client.network_client_config import (
 )
 from client_core.metadata.metadata import MetadataConfig
 from client_core.metadata.producer_metadata import ProducerMetadata
-from client_core.network.security_channel_builder import security_channel_builder
+from client_core.network.channel_builder import security_channel_builder
 from client_core.network.selector import NetworkConfig, Selector
 from client_core.producer.accumulator.buffer_pool import BufferPool
 from client_core.producer.accumulator.causes import Causes

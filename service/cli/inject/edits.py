@@ -13,12 +13,66 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from service.cli.inject.faults import EditError
-from service.cli.inject.lines_of import Lines
-from service.cli.inject.list_changes import changes
 from service.cli.inject.plain_data import DEEPEST, data, key_of
 from service.cli.inject.tree import Alias, Mapping, Node, Sequence, is_merge, is_nothing, nodes, target
 from service.cli.inject.values import Data, Key, same
 from service.cli.inject.yaml_text import Style, block_item, block_pairs, flow_pair, flow_text, scalar_text
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Offsets in a text, counted in characters."""
+
+    text: str
+
+    def start(self, place: int) -> int:
+        """Returns the start of the place's line."""
+        return self.text.rfind("\n", 0, place) + 1
+
+    def column(self, place: int) -> int:
+        return place - self.start(place)
+
+    def indent(self, place: int) -> str:
+        """Returns the leading blanks of the place's line."""
+        line = self.text[self.start(place) : place]
+        return line[: len(line) - len(line.lstrip(" \t"))]
+
+    def is_first(self, place: int) -> bool:
+        """Returns whether only blanks precede the place on its line."""
+        return not self.text[self.start(place) : place].strip(" ")
+
+    def after(self, end: int) -> int:
+        """Returns the start of the next line after `end`; the text's end if there is none."""
+        if self.text[end - 1 : end] == "\n":
+            return end
+        found = self.text.find("\n", end)
+        return len(self.text) if found < 0 else found + 1
+
+    def rest(self, end: int) -> str:
+        """Returns the rest of the line after a place."""
+        return self.text[end : self.after(end)] if self.text[end - 1 : end] != "\n" else ""
+
+    def dash(self, column: int, behind: int, before: int) -> int:
+        """Returns the first dash in `column` of a line that starts after `behind`, up to `before`."""
+        line = self.after(behind)
+        while self.text[line + column : line + column + 1] != "-" and line < before:
+            line = self.after(line + 1)
+        return line + column
+
+    def above_comments(self, place: int, not_before: int) -> int:
+        """Returns the start of the line, or of the comments directly above with the same indentation."""
+        begin, column = self.start(place), self.column(place)
+        while begin > not_before:
+            above = self.start(begin - 1)
+            line = self.text[above:begin]
+            if (
+                above < not_before
+                or len(line) - len(line.lstrip(" ")) != column
+                or line.lstrip(" ")[:1] != "#"
+            ):
+                break
+            begin = above
+        return begin
 
 
 class Edit(NamedTuple):
@@ -201,7 +255,7 @@ class _Writing:
     # -- sequences ------------------------------------------------------------------------------------------
 
     def _write_sequence(self, node: Sequence, wanted: list[Data]) -> None:
-        found = changes([data(item) for item in node.items], wanted)
+        found = _list_changes([data(item) for item in node.items], wanted)
         for index, value in found.kept:
             self.write(node.items[index], value, None)
         if node.flow:
@@ -350,3 +404,60 @@ def _runs(indexes: list[int]) -> list[tuple[int, int]]:
         else:
             runs.append((index, index))
     return runs
+
+
+# -- lists ---------------------------------------------------------------------------------------------------
+
+
+class _Changed(NamedTuple):
+    """`kept`: old index and new value. `added`: the old index after them (None: the end), new items."""
+
+    kept: list[tuple[int, Data]]
+    dropped: list[int]
+    added: list[tuple[int | None, list[Data]]]
+
+
+def _list_changes(old: list[Data], new: list[Data]) -> _Changed:
+    """Returns the changes from `old` to `new`. Keeps the order: a moved item is dropped and added.
+
+    Items with the same meaning are kept. So are mappings with the same `name`, Kubernetes' key of containers,
+    variables and volumes; they are edited in place. If the length is equal and no position has two different
+    names, all items are kept.
+    """
+    if len(old) == len(new) and all(map(_may_stay, old, new)):
+        return _Changed(list(enumerate(new)), [], [])
+    kept: list[tuple[int, Data]] = []
+    dropped: list[int] = []
+    added: list[tuple[int | None, list[Data]]] = []
+    waiting: list[Data] = []
+    done = 0
+    for item in new:
+        found = next((index for index in range(done, len(old)) if _is_kept(old[index], item)), None)
+        if found is None:
+            waiting.append(item)
+            continue
+        dropped.extend(range(done, found))
+        if waiting:
+            added.append((found, waiting))
+            waiting = []
+        kept.append((found, item))
+        done = found + 1
+    dropped.extend(range(done, len(old)))
+    if waiting:
+        added.append((None, waiting))
+    return _Changed(kept, dropped, added)
+
+
+def _may_stay(old: Data, new: Data) -> bool:
+    """Returns whether `old` may be edited into `new`: not if their names differ."""
+    return same(_name(old), _name(new))
+
+
+def _name(item: Data) -> Data:
+    return item.get("name") if isinstance(item, dict) else None
+
+
+def _is_kept(old: Data, new: Data) -> bool:
+    if same(old, new):
+        return True
+    return _name(old) is not None and same(_name(old), _name(new))

@@ -9,15 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from service.cli.inject.container import (
-    CONFIG_KEY,
-    LABEL,
-    NAME,
-    PORT_NAME,
-    Sidecar,
-    is_own_volume,
-    volumes,
-)
+from service.cli.inject.container import CONFIG_KEY, LABEL, NAME, PORT_NAME, Sidecar, is_own_volume, volumes
 from service.cli.inject.pod import GRACE, Object, Taken, all_volumes, mounted_volumes
 from service.cli.inject.tree import ByName
 from service.cli.inject.values import Data, same

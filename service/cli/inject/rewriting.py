@@ -55,7 +55,6 @@ def _means(documents: list[Document], number: int, value: Data) -> bool:
 
 
 def value_at(whole: Data, path: Path) -> Data:
-    """Returns the value at a path, or None."""
     for step in path:
         if isinstance(step, int):
             whole = whole[step] if isinstance(whole, list) and step < len(whole) else None

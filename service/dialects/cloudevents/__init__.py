@@ -16,13 +16,5 @@ from service.wire.schemas import ProblemAnswer
 
 def dialect(sidecar: Sidecar) -> Dialect:
     """Returns the dialect for one sidecar; its errors are the native problem documents."""
-    events = Events(
-        clock=sidecar.producer.clock,
-        producing=sidecar.producing,
-        admission=sidecar.admission,
-        limits=sidecar.limits,
-        body_threads=sidecar.body_threads,
-        metrics=sidecar.http,
-        failed=sidecar.failed,
-    )
-    return Dialect(events_router(events).routes, ("/cloudevents",), native, ProblemAnswer)
+    routes = events_router(Events(sidecar)).routes
+    return Dialect(routes, ("/cloudevents",), native, ProblemAnswer)

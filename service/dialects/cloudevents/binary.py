@@ -21,12 +21,7 @@ from urllib.parse import unquote_to_bytes
 
 from client_core import ProducerRecord
 from service.base.possessive import POSSESSIVE
-from service.dialects.cloudevents.attributes import (
-    PARTITION_KEY,
-    check_name,
-    check_value,
-    missing_attribute,
-)
+from service.dialects.cloudevents.attributes import PARTITION_KEY, check_name, check_value, missing_attribute
 from service.wire.strict_json import BodyError
 
 _PREFIX: Final = b"ce-"

@@ -22,20 +22,15 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 
-from client_core import Clock, ProducerRecord
-from service.admission.admission_control import AdmissionControl
+from client_core import ProducerRecord
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
-from service.admission.failed_requests import FailedRequests
 from service.dialects.cloudevents.binary import record_of_binary
 from service.dialects.cloudevents.structured import record_of_envelope, records_of_batch
-from service.observe.http_metrics import HttpMetrics
-from service.produce.body_threads import BodyThreads
 from service.produce.produce_answers import Answer, answer_of
-from service.produce.producing import Producing
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import HeaderPairs, header
 from service.wire.errors import ProblemError, refused
-from service.wire.json_parts import BodyLimits
 from service.wire.media_type import check_encoding
 from service.wire.responses import as_is, problems, with_headers
 from service.wire.schemas import NoQuery, ProduceAnswer
@@ -181,24 +176,14 @@ def events_router(events: Events) -> APIRouter:
 class Events:
     """The handler of the route."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        producing: Producing,
-        admission: AdmissionControl,
-        limits: BodyLimits,
-        body_threads: BodyThreads,
-        metrics: HttpMetrics,
-        failed: FailedRequests,
-    ) -> None:
-        self._clock = clock
-        self._producing = producing
-        self._admission = admission
-        self._limits = limits
-        self._body_threads = body_threads
-        self._metrics = metrics
-        self._failed = failed
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._clock = sidecar.producer.clock
+        self._producing = sidecar.producing
+        self._admission = sidecar.admission
+        self._limits = sidecar.limits
+        self._body_threads = sidecar.body_threads
+        self._metrics = sidecar.http
+        self._failed = sidecar.failed
 
     async def post(self, topic: str, request: Request, modes: Modes) -> Response:
         """Serves one request. Raises ProblemError if nothing of it was accepted."""

@@ -24,27 +24,9 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """Returns the dialect for one sidecar."""
     router = APIRouter(tags=["dapr"])
-    publishing = Publishing(
-        clock=sidecar.producer.clock,
-        producing=sidecar.producing,
-        admission=sidecar.admission,
-        limits=sidecar.limits,
-        body_threads=sidecar.body_threads,
-        metrics=sidecar.http,
-        failed=sidecar.failed,
-        settings=sidecar.settings,
-    )
-    add_publish(router, publishing)
-    add_info(
-        router,
-        producer=sidecar.producer,
-        admission=sidecar.admission,
-        drain=sidecar.drain,
-        settings=sidecar.settings,
-        body_timeout_ms=sidecar.producing.times.timeout_ms,
-    )
+    add_publish(router, Publishing(sidecar))
+    add_info(router, sidecar)
     return Dialect(
         router.routes, ("/v1.0", "/v1.0-alpha1"), dapr_error_format, DaprError, open_paths=HEALTH_PATHS
     )

@@ -16,12 +16,9 @@ from typing import Final, TypeVar
 import msgspec
 from fastapi import Request, Response
 
-from client_core import Clock, ProducerRecord
-from service.admission.admission_control import AdmissionControl
+from client_core import ProducerRecord
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
-from service.admission.failed_requests import FailedRequests
-from service.base.settings import Settings
 from service.dialects.dapr import errors
 from service.dialects.dapr.bulk_codec import Entry, parse_entries
 from service.dialects.dapr.envelope import (
@@ -34,14 +31,13 @@ from service.dialects.dapr.envelope import (
 )
 from service.dialects.dapr.event_records import NO_CHARACTER, EventRecords, Target
 from service.dialects.dapr.publish_metadata import metadata_of_query, understand
-from service.observe.http_metrics import HttpMetrics
 from service.observe.request_trace import REQUEST_TRACE
-from service.produce.body_threads import BodyThreads, let_go
+from service.produce.body_threads import let_go
 from service.produce.produce_answers import in_common
-from service.produce.producing import Producing, RecordOutcome, outcome_of
+from service.produce.producing import RecordOutcome, outcome_of
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Scope, header
 from service.wire.errors import Problem, ProblemError, refused
-from service.wire.json_parts import BodyLimits
 from service.wire.media_type import check_encoding
 from service.wire.responses import as_is
 from service.wire.strict_json import BodyError
@@ -56,27 +52,16 @@ _NO_CONTENT: Final = 204
 class Publishing:
     """The handlers of the publish routes."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        producing: Producing,
-        admission: AdmissionControl,
-        limits: BodyLimits,
-        body_threads: BodyThreads,
-        metrics: HttpMetrics,
-        failed: FailedRequests,
-        settings: Settings,
-    ) -> None:
-        self._clock = clock
-        self._producing = producing
-        self._admission = admission
-        self._limits = limits
-        self._body_threads = body_threads
-        self._metrics = metrics
-        self._failed = failed
-        self._app_id = app_id(settings)
-        self._pubsubs = frozenset(settings.dapr_pubsub_names)
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._clock = sidecar.producer.clock
+        self._producing = sidecar.producing
+        self._admission = sidecar.admission
+        self._limits = sidecar.limits
+        self._body_threads = sidecar.body_threads
+        self._metrics = sidecar.http
+        self._failed = sidecar.failed
+        self._app_id = app_id(sidecar.settings)
+        self._pubsubs = frozenset(sidecar.settings.dapr_pubsub_names)
 
     async def publish(self, request: Request, pubsub: str, topic: str) -> Response:
         """One event. Raises ProblemError where it was not acknowledged."""

@@ -14,13 +14,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from service.dialects.dapr import errors
 from service.dialects.dapr.publishing import Publishing
-from service.dialects.dapr.schemas import (
-    BULK_REQUEST,
-    PUBLISH_REQUEST,
-    BulkFailure,
-    DaprError,
-    dapr_errors,
-)
+from service.dialects.dapr.schemas import BULK_REQUEST, PUBLISH_REQUEST, BulkFailure, DaprError, dapr_errors
 from service.wire.schemas import check_query
 
 _METHODS: Final = ["POST", "PUT"]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from service.admission.admission_control import FAIR_SHARE, AdmissionControl, exceeds_share
+from service.admission.admission_control import FAIR_SHARE, exceeds_share
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import ANYONE, Caller, caller_of
 from service.admission.drain import Drain
@@ -23,6 +23,7 @@ from service.dialects.dapr import errors
 from service.dialects.dapr.envelope import app_id
 from service.dialects.dapr.event_records import NO_CHARACTER
 from service.dialects.dapr.schemas import HealthQuery, MetadataAnswer, dapr_errors
+from service.sidecar.sidecar import Sidecar
 from service.wire.errors import refused
 from service.wire.media_type import OCTET_STREAM
 from service.wire.responses import of_json
@@ -75,16 +76,15 @@ class Labels:
         return {} if own is None else dict(own.values)
 
 
-def add_info(
-    router: APIRouter,
-    *,
-    producer: Producer,
-    admission: AdmissionControl,
-    drain: Drain,
-    settings: Settings,
-    body_timeout_ms: int,
-) -> None:
+def add_info(router: APIRouter, sidecar: Sidecar) -> None:
     """Adds the routes and the store of labels."""
+    producer, admission, drain, settings = (
+        sidecar.producer,
+        sidecar.admission,
+        sidecar.drain,
+        sidecar.settings,
+    )
+    body_timeout_ms = sidecar.producing.times.timeout_ms
     labels = Labels(settings.internal.dapr_labels_max_bytes)
 
     @router.get(

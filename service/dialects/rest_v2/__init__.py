@@ -8,7 +8,6 @@ every refusal ─▶ error_codes     `{"error_code", "message"}`
 from __future__ import annotations
 
 from service.dialects.dialect import Dialect
-from service.dialects.rest_proxy import PartitionRefresh
 from service.dialects.rest_v2.error_codes import error_format
 from service.dialects.rest_v2.metadata import MetadataV2
 from service.dialects.rest_v2.routes import ProduceV2
@@ -17,24 +16,5 @@ from service.sidecar.sidecar import Sidecar
 
 
 def dialect(sidecar: Sidecar) -> Dialect:
-    """Returns the dialect for one sidecar."""
-    metadata = MetadataV2(
-        producer=sidecar.producer,
-        lookups=sidecar.lookups,
-        listing=sidecar.listing,
-        configs=sidecar.configs,
-        offsets=sidecar.offsets,
-        slices=sidecar.slices,
-        partition_refresh=PartitionRefresh(sidecar.lookups, sidecar.settings),
-        table=sidecar.table,
-    )
-    produce = ProduceV2(
-        producer=sidecar.producer,
-        producing=sidecar.producing,
-        admission=sidecar.admission,
-        limits=sidecar.limits,
-        body_threads=sidecar.body_threads,
-        metrics=sidecar.http,
-    )
-    routes = [*metadata.router().routes, *produce.router().routes]
+    routes = [*MetadataV2(sidecar).router().routes, *ProduceV2(sidecar).router().routes]
     return Dialect(routes, ("/topics", "/brokers"), error_format, ErrorV2)

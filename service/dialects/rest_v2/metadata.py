@@ -16,7 +16,6 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from client_core import MetadataCache, TopicTable
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
 from service.dialects.rest_proxy import PartitionRefresh
 from service.dialects.rest_v2.answers import (
     brokers_body,
@@ -25,11 +24,7 @@ from service.dialects.rest_v2.answers import (
     partitions_pieces,
     topic_pieces,
 )
-from service.dialects.rest_v2.error_codes import (
-    LOOKED_UP_TOPIC_NOT_FOUND,
-    no_partition,
-    partition_of_path,
-)
+from service.dialects.rest_v2.error_codes import LOOKED_UP_TOPIC_NOT_FOUND, no_partition, partition_of_path
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, check_accept
 from service.dialects.rest_v2.schemas import (
     BrokersV2,
@@ -41,14 +36,12 @@ from service.dialects.rest_v2.schemas import (
     TopicV2,
     errors,
 )
-from service.lookup.listing import Listing
-from service.lookup.lookup_table import Asked, Build, Built, Form, LookupTable, of_partition, short_topic
-from service.lookup.lookups import NO_DEMANDS, Lookups
-from service.lookup.offsets import OffsetsOfPartitions
-from service.lookup.topic_configs import ConfigsOfTopics
+from service.lookup.lookup_table import Asked, Build, Built, Form, of_partition, short_topic
+from service.lookup.lookups import NO_DEMANDS
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, problem_of, refused
-from service.wire.long_answers import LongBody, Slices
+from service.wire.long_answers import LongBody
 from service.wire.reasons import UNKNOWN_PARTITION
 from service.wire.responses import FRESH, of_json, of_long, of_prepared
 from service.wire.schemas import check_query
@@ -63,27 +56,16 @@ _ERRORS: Final = errors(400, 403, 404, 406, 422, 429, 503)
 class MetadataV2:
     """The handlers of the routes."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        lookups: Lookups,
-        listing: Listing,
-        configs: ConfigsOfTopics,
-        offsets: OffsetsOfPartitions,
-        slices: Slices,
-        partition_refresh: PartitionRefresh,
-        table: LookupTable,
-    ) -> None:
-        self._producer = producer
-        self._lookups = lookups
-        self._listing = listing
-        self._configs = configs
-        self._offsets = offsets
-        self._slices = slices
-        self._partition_refresh = partition_refresh
-        self._table = table
-        table.serve(_BUILDS, Form(_TYPE, accepts=_is_accepted))
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._producer = sidecar.producer
+        self._lookups = sidecar.lookups
+        self._listing = sidecar.listing
+        self._configs = sidecar.configs
+        self._offsets = sidecar.offsets
+        self._slices = sidecar.slices
+        self._partition_refresh = PartitionRefresh(sidecar)
+        self._table = sidecar.table
+        self._table.serve(_BUILDS, Form(_TYPE, accepts=_is_accepted))
 
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""

@@ -21,12 +21,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from client_core import Headers, ProducerRecord
 from service.dialects.rest_proxy import bytes_of_unpadded_base64, unquoted_number
-from service.dialects.rest_v2.error_codes import (
-    BAD_REQUEST,
-    INVALID_PAYLOAD,
-    INVALID_SCHEMA,
-    SERIALIZATION,
-)
+from service.dialects.rest_v2.error_codes import BAD_REQUEST, INVALID_PAYLOAD, INVALID_SCHEMA, SERIALIZATION
 from service.produce.record_list import RecordList
 from service.produce.records_codec import MAX_TIMESTAMP_MS, record_headers, whole_number
 from service.wire.errors import Problem, ProblemError

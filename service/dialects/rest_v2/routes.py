@@ -17,10 +17,8 @@ from typing import Final, cast
 from fastapi import APIRouter, Request, Response
 
 from client_core import ProducerRecord, RecordMetadata, Result
-from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
 from service.dialects.rest_v2.answers import acknowledged_body, offset_items, partial_body
 from service.dialects.rest_v2.error_codes import (
     PARTITION_NOT_FOUND,
@@ -38,13 +36,11 @@ from service.dialects.rest_v2.schemas import (
     ResponseV2,
     errors,
 )
-from service.observe.http_metrics import HttpMetrics
-from service.produce.body_threads import BodyThreads
 from service.produce.produce_answers import in_common
-from service.produce.producing import Producing, RecordOutcome
+from service.produce.producing import RecordOutcome
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import header
 from service.wire.errors import Problem, ProblemError, refused
-from service.wire.json_parts import BodyLimits
 from service.wire.responses import as_is
 
 _PRODUCE_ANSWERS = NO_OFFSETS | errors(400, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503)
@@ -59,22 +55,13 @@ _QUERIES: Final = (b"", b"async=false", _NO_OFFSETS)
 class ProduceV2:
     """The handler of both produce routes."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        producing: Producing,
-        admission: AdmissionControl,
-        limits: BodyLimits,
-        body_threads: BodyThreads,
-        metrics: HttpMetrics,
-    ) -> None:
-        self._producer = producer
-        self._producing = producing
-        self._admission = admission
-        self._limits = limits
-        self._body_threads = body_threads
-        self._metrics = metrics
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._producer = sidecar.producer
+        self._producing = sidecar.producing
+        self._admission = sidecar.admission
+        self._limits = sidecar.limits
+        self._body_threads = sidecar.body_threads
+        self._metrics = sidecar.http
 
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""

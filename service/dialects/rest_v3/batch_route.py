@@ -15,19 +15,16 @@ from typing import Final
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
-from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.batch_codec import Entry, parse_batch
 from service.dialects.rest_v3.delivery_reports import Awaited, Report, Reports, deliver
 from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId, errors
-from service.observe.http_metrics import HttpMetrics, produce_outcome
-from service.produce.body_threads import BodyThreads
-from service.produce.producing import Producing, RecordOutcome
+from service.observe.http_metrics import produce_outcome
+from service.produce.producing import RecordOutcome
+from service.sidecar.sidecar import Sidecar
 from service.wire.errors import Problem
-from service.wire.json_parts import BodyLimits
 from service.wire.media_type import JSON
 from service.wire.responses import as_is
 from service.wire.schemas import check_query
@@ -38,24 +35,14 @@ _MULTI_STATUS: Final = 207
 class BatchRoute:
     """The handler."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        producing: Producing,
-        cluster: ClusterPath,
-        admission: AdmissionControl,
-        limits: BodyLimits,
-        body_threads: BodyThreads,
-        metrics: HttpMetrics,
-    ) -> None:
-        self._producer = producer
-        self._producing = producing
+    def __init__(self, sidecar: Sidecar, cluster: ClusterPath) -> None:
+        self._producer = sidecar.producer
+        self._producing = sidecar.producing
         self._cluster = cluster
-        self._admission = admission
-        self._limits = limits
-        self._body_threads = body_threads
-        self._metrics = metrics
+        self._admission = sidecar.admission
+        self._limits = sidecar.limits
+        self._body_threads = sidecar.body_threads
+        self._metrics = sidecar.http
 
     def router(self) -> APIRouter:
         """Returns the route, with its OpenAPI description."""

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 
 from client_core import ListedTopic, MetadataCache, Node, PartitionInfo, TopicTable
 from service.admission.caller import caller_of
-from service.base.producer_protocol import Producer
 from service.dialects.rest_proxy import PartitionRefresh
 from service.dialects.rest_v3.requests import ClusterPath, no_query
 from service.dialects.rest_v3.resources import (
@@ -41,23 +40,21 @@ from service.dialects.rest_v3.schemas import (
     TopicDataList,
     errors,
 )
-from service.lookup.listing import Listing
 from service.lookup.lookup_table import (
     Asked,
     Build,
     Built,
     Entry,
     Form,
-    LookupTable,
     of_partition,
     plain_number,
     short_topic,
 )
-from service.lookup.lookups import NO_DEMANDS, Lookups
+from service.lookup.lookups import NO_DEMANDS
 from service.lookup.paging import PageQuery, numbers_after
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import base_of
 from service.wire.errors import ProblemError, problem_of, refused
-from service.wire.long_answers import Slices
 from service.wire.responses import FRESH, of_long, of_prepared
 from service.wire.schemas import check_query
 
@@ -87,25 +84,15 @@ _OF_TOPIC: Final = errors(400, 403, 404, 422, 429, 503)
 class MetadataRoutes:
     """The handlers."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        lookups: Lookups,
-        table: LookupTable,
-        listing: Listing,
-        slices: Slices,
-        cluster: ClusterPath,
-        partition_refresh: PartitionRefresh,
-    ) -> None:
-        self._producer = producer
-        self._lookups = lookups
-        self._table = table
-        self._listing = listing
-        self._slices = slices
+    def __init__(self, sidecar: Sidecar, cluster: ClusterPath) -> None:
+        self._producer = sidecar.producer
+        self._lookups = sidecar.lookups
+        self._table = sidecar.table
+        self._listing = sidecar.listing
+        self._slices = sidecar.slices
         self._cluster = cluster
-        self._partition_refresh = partition_refresh
-        table.serve(_BUILDS, Form(has_links=True))
+        self._partition_refresh = PartitionRefresh(sidecar)
+        self._table.serve(_BUILDS, Form(has_links=True))
 
     def router(self) -> APIRouter:
         """Returns the routes, with their OpenAPI descriptions."""

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 from fastapi import Request
 
-from service.admission.admission_control import AdmissionControl
 from service.admission.body import announced_bytes, read_body
 from service.admission.caller import caller_of
 from service.dialects.json_members import members_of
@@ -23,10 +22,10 @@ from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Report
 from service.dialects.rest_v3.errors import problem_of_record
 from service.dialects.rest_v3.record_codec import PAYLOAD, record_of
 from service.dialects.rest_v3.requests import SPACE, ToUtf8, empty_body
-from service.observe.http_metrics import HttpMetrics
-from service.produce.body_threads import FEW_RECORDS, BodyThreads
-from service.produce.producing import Producing, RecordOutcome, outcome_of
+from service.produce.body_threads import FEW_RECORDS
+from service.produce.producing import RecordOutcome, outcome_of
 from service.produce.record_stream import Item
+from service.sidecar.sidecar import Sidecar
 from service.wire.errors import refused
 from service.wire.strict_json import BodyError, compact
 
@@ -63,22 +62,13 @@ def understand(topic: str, found: Sequence[bytes | BodyError]) -> tuple[list[Ite
 class PostedBodies:
     """The handler of requests with a known length."""
 
-    def __init__(
-        self,
-        *,
-        producing: Producing,
-        admission: AdmissionControl,
-        body_threads: BodyThreads,
-        metrics: HttpMetrics,
-        max_records: int,
-        max_record_bytes: int,
-    ) -> None:
-        self._producing = producing
-        self._admission = admission
-        self._body_threads = body_threads
-        self._metrics = metrics
-        self._max_records = max_records
-        self._max_record_bytes = max_record_bytes
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._producing = sidecar.producing
+        self._admission = sidecar.admission
+        self._body_threads = sidecar.body_threads
+        self._metrics = sidecar.http
+        self._max_records = sidecar.settings.internal.max_records_per_request
+        self._max_record_bytes = sidecar.settings.stream_line_bytes
 
     async def answer(
         self, request: Request, topic: str, reports: Reports, to_utf8: ToUtf8, since_ms: int

@@ -22,9 +22,10 @@ from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Report
 from service.dialects.rest_v3.errors import error_json
 from service.dialects.rest_v3.posted_body import PIECE_BYTES, RECORDS_AT_ONCE, understand
 from service.dialects.rest_v3.requests import SPACE, ToUtf8, empty_body
-from service.produce.body_threads import BodyThreads, is_light
-from service.produce.producing import Producing, RecordOutcome, Times
+from service.produce.body_threads import is_light
+from service.produce.producing import RecordOutcome, Times
 from service.produce.record_stream import IDLE, SHUTDOWN, RecordStream, converse
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, refused
 from service.wire.streaming import Outlet
@@ -61,27 +62,17 @@ class PostedStream:
     stream: RecordStream
 
     def __init__(
-        self,
-        topic: str,
-        reports: Reports,
-        receive: Receive,
-        to_utf8: ToUtf8,
-        *,
-        producing: Producing,
-        body_threads: BodyThreads,
-        drain: Drain,
-        idle_timeout_ms: int,
-        max_record_bytes: int,
+        self, topic: str, reports: Reports, receive: Receive, to_utf8: ToUtf8, sidecar: Sidecar
     ) -> None:
         self._topic = topic
         self._reports = reports
-        self._producing = producing
-        self._body_threads = body_threads
-        self._drain = drain
-        self._idle_ms = idle_timeout_ms
+        self._producing = sidecar.producing
+        self._body_threads = sidecar.body_threads
+        self._drain = sidecar.drain
+        self._idle_ms = sidecar.settings.stream_idle_timeout_ms
         self._receive = receive
         self._to_utf8 = to_utf8
-        self._records = ConcatenatedJson(max_record_bytes)
+        self._records = ConcatenatedJson(sidecar.settings.stream_line_bytes)
         #: The report data of each submitted record without a report.
         self._awaited: deque[Awaited] = deque()
         #: The greatest partition named in the current submit.

@@ -12,23 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from typing import NamedTuple
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from service.admission.caller import caller_of
-from service.admission.drain import Drain
 from service.admission.guards import CLOSE
-from service.base.producer_protocol import Producer
 from service.dialects.rest_v3.delivery_reports import Reports
 from service.dialects.rest_v3.posted_body import PostedBodies
 from service.dialects.rest_v3.posted_stream import PostedStream
 from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import RECORDS_BODY, ClusterId, DeliveryReport, ErrorAnswer, errors
-from service.observe.http_metrics import HttpMetrics
-from service.produce.body_threads import BodyThreads
-from service.produce.producing import Producing
-from service.produce.record_stream import Streams
+from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import HeaderPairs, Message, Scope, header
 from service.wire.media_type import JSON
 from service.wire.responses import as_is
@@ -39,40 +33,14 @@ from service.wire.streaming import StreamedAnswer
 _FIXED: HeaderPairs = [(b"content-type", JSON), (b"cache-control", b"no-store")]
 
 
-class PostLimits(NamedTuple):
-    """Bytes of one record, bytes of a body that is no stream, and longest times without input and output."""
-
-    max_record_bytes: int
-    max_body_bytes: int
-    idle_timeout_ms: int
-    stall_timeout_ms: int
-
-
 class RecordsRoute:
     """The handler."""
 
-    def __init__(
-        self,
-        *,
-        producer: Producer,
-        producing: Producing,
-        cluster: ClusterPath,
-        bodies: PostedBodies,
-        streams: Streams,
-        body_threads: BodyThreads,
-        drain: Drain,
-        metrics: HttpMetrics,
-        limits: PostLimits,
-    ) -> None:
-        self._producer = producer
-        self._producing = producing
+    def __init__(self, sidecar: Sidecar, cluster: ClusterPath) -> None:
+        self._sidecar = sidecar
+        self._producer = sidecar.producer
         self._cluster = cluster
-        self._bodies = bodies
-        self._streams = streams
-        self._body_threads = body_threads
-        self._drain = drain
-        self._metrics = metrics
-        self._limits = limits
+        self._bodies = PostedBodies(sidecar)
 
     def router(self) -> APIRouter:
         """Returns the route, with its OpenAPI description."""
@@ -92,40 +60,30 @@ class RecordsRoute:
     async def post_records(self, request: Request, cluster_id: ClusterId, topic: str) -> Response:
         """Writes a record to a topic, or a stream of records, for as long as the caller sends."""
         with ExitStack() as refused:
-            refused.enter_context(self._metrics.produce(request.scope))
+            refused.enter_context(self._sidecar.http.produce(request.scope))
             return await self._served(request, cluster_id, topic, refused)
 
     async def _served(self, request: Request, cluster_id: str, topic: str, refused: ExitStack) -> Response:
         """Serves a request. Drops `refused`, which times a refusal, once the records time themselves."""
         since_ms = self._producer.clock.now_ms()
         scope, caller = request.scope, caller_of(request.scope)
-        self._producing.check(topic, caller)
+        self._sidecar.producing.check(topic, caller)
         to_utf8 = utf8_reader(scope)
         known = await self._cluster.require(cluster_id, _nothing, caller)
         reports = Reports(known, topic, lambda name: self._producer.cache.partition_count(name))
-        if _is_of_known_length(scope, self._limits.max_body_bytes):
+        if _is_of_known_length(scope, self._sidecar.settings.max_body_bytes):
             refused.pop_all()
             body = await self._bodies.answer(request, topic, reports, to_utf8, since_ms)
             return as_is(200, [*_FIXED, (b"content-length", b"%d" % len(body))], body)
-        posted = PostedStream(
-            topic,
-            reports,
-            request.receive,
-            to_utf8,
-            producing=self._producing,
-            body_threads=self._body_threads,
-            drain=self._drain,
-            idle_timeout_ms=self._limits.idle_timeout_ms,
-            max_record_bytes=self._limits.max_record_bytes,
-        )
+        posted = PostedStream(topic, reports, request.receive, to_utf8, self._sidecar)
         with ExitStack() as held:
-            posted.stream = held.enter_context(self._streams.open(topic, caller, posted.times))
+            posted.stream = held.enter_context(self._sidecar.streams.open(topic, caller, posted.times))
             await posted.begin()
             refused.pop_all()
             return StreamedAnswer(
                 [*_FIXED, CLOSE],  # after an early end, the rest of the body would follow on the connection
                 posted.converse,
-                stall_ms=self._limits.stall_timeout_ms,
+                stall_ms=self._sidecar.settings.internal.stall_timeout_ms,
                 watch=False,
                 held=held.pop_all(),
             )

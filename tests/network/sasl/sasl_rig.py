@@ -16,7 +16,7 @@ from client_core.network.channel_builder import (
     NoAuthentication,
     PlaintextTransports,
 )
-from client_core.network.sasl import SaslAuthenticators
+from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import SaslConfig, SslConfig
 from client_core.network.selector import NetworkConfig, Selector

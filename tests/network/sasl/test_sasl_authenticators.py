@@ -17,7 +17,7 @@ import pytest
 
 from client_core.errors import ConfigError, DisconnectError, InvalidReceiveError, SaslAuthenticationError
 from client_core.events import NO_EVENTS, SecretReloaded
-from client_core.network.sasl import SaslAuthenticators
+from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
 from client_core.network.sasl.sasl_client import PlainSaslClient
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.secret import SecretSource

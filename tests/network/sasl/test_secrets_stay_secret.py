@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_core.errors import KafkaError
-from client_core.network.sasl import SaslAuthenticators
 from client_core.network.sasl.assertions import SignedAssertions
 from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
 from client_core.network.sasl.jaas_config import JaasConfig
 from client_core.network.sasl.provider_jwt_retriever import ProviderJwtRetriever
+from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import (
     AssertionConfig,

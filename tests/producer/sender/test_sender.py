@@ -205,7 +205,7 @@ def test_a_timed_out_request_says_so() -> None:
     request = rig.client.requests.popleft()
     ClientResponse(
         request, 9, rig.clock.now_ms(), REQUEST_TIMEOUT_MS, disconnected=True, timed_out=True
-    ).on_complete()
+    ).complete()
     with pytest.raises(TimeoutError, match="Disconnected from node 0 due to timeout"):
         future.result(0)
 

@@ -36,7 +36,7 @@ def web() -> NativeApp:
 
 
 def status(web: NativeApp, caller: Caller = ANYONE) -> Any:
-    return web.app.sidecar.status.document(caller)
+    return web.app.status.document(caller)
 
 
 def test_the_answer_is_as_the_document_says(web: NativeApp) -> None:
@@ -138,15 +138,15 @@ def test_a_caller_sees_no_name_of_a_topic_that_it_may_not_read(web: NativeApp) -
     for topic in ("orders", "secret"):
         web.app.events.emit(e.LeadersChanged(topic, [(0, (1, 4), (2, 5))]))
         web.app.events.emit(e.BatchRetried(topic, 0, 1, Errors.NOT_ENOUGH_REPLICAS, 2))
-    reported = web.app.sidecar.status.body(READER).decode()
+    reported = web.app.status.body(READER).decode()
     assert "secret" not in reported
     assert "nope" not in reported
     assert [change["topic"] for change in status(web, READER)["leader_changes"]] == ["orders"]
-    assert "secret-0" in web.app.sidecar.status.body(ANYONE).decode()
+    assert "secret-0" in web.app.status.body(ANYONE).decode()
 
 
 def test_a_status_that_watchers_share_is_made_once_for_callers_of_the_same_rights(web: NativeApp) -> None:
-    report = web.app.sidecar.status
+    report = web.app.status
     first = report.shared_body(ANYONE)
     assert report.shared_body(ANYONE) is first
     assert report.shared_body(READER) != first

@@ -15,14 +15,18 @@ import pytest
 from client_core.errors import ConfigError
 from client_core.events import CertificateLoaded, SecretReloaded
 from client_core.network.authenticator import PlaintextAuthenticator
-from client_core.network.channel_builder import LayeredChannelBuilder, NoAuthentication, PlaintextTransports
+from client_core.network.channel_builder import (
+    LayeredChannelBuilder,
+    NoAuthentication,
+    PlaintextTransports,
+    security_channel_builder,
+)
 from client_core.network.kafka_channel import KafkaChannel
 from client_core.network.network_receive import MemoryPool
 from client_core.network.network_send import NetworkSend
 from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.secret import SecretSource
-from client_core.network.security_channel_builder import security_channel_builder
 from client_core.network.security_config import (
     PLAINTEXT,
     OAuthBearerConfig,
