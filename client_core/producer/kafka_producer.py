@@ -196,8 +196,8 @@ class KafkaProducer(Generic[K, V]):
             warnings.warn(f"unclosed {name}", ResourceWarning, stacklevel=2, source=self)
 
     def start(self) -> None:
-        """Starts the I/O thread. Once."""
-        self._ensure_own_process()
+        """Starts the I/O thread. Once; raises IllegalStateError otherwise."""
+        self._ensure_open()
         self.io_thread.start()
 
     def __enter__(self) -> Self:

@@ -622,6 +622,8 @@ def test_nothing_is_accepted_after_close() -> None:
         rig.look_up("orders")
     with pytest.raises(IllegalStateError, match=words):
         rig.producer.partitions_for("orders")
+    with pytest.raises(IllegalStateError, match=words):
+        rig.producer.start()
 
 
 def test_a_flush_with_nothing_to_wait_for_ends_at_once_also_without_an_io_thread() -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from client_core import forks
 from client_core.clock import FOREVER_MS
-from client_core.errors import KafkaError, ProducerClosedError
+from client_core.errors import IllegalStateError, KafkaError, ProducerClosedError
 from client_core.latch import Latch
 from client_core.producer.requests.least_loaded_call import CLOSED_WHILE_WAITING
 from client_core.producer.results.status import Unacknowledged
@@ -216,6 +216,8 @@ class IoThread:
     # -- other threads ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        if self.was_started:
+            raise IllegalStateError("The producer was started already.")
         self._thread.start()
 
     @property
