@@ -118,11 +118,12 @@ def _parse_string(name: str, value: object) -> str:
 
 
 def _parse_list(name: str, value: object) -> tuple[str, ...]:
+    """Returns each value once, as Java does."""
     if isinstance(value, str):
         text = value.strip()
-        return tuple(part.strip() for part in text.split(",")) if text else ()
+        value = [part.strip() for part in text.split(",")] if text else ()
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
-        return tuple(str(part) for part in value)
+        return tuple(dict.fromkeys(str(part) for part in value))
     raise invalid_value(name, value, "Expected a comma separated list.")
 
 
@@ -241,19 +242,17 @@ def one_of_any_case(*words: str) -> Rule[str]:
     return Rule(f"(case insensitive) [{', '.join(words)}]", complaint)
 
 
-def _duplicates(values: tuple[str, ...]) -> str | None:
-    if len(set(values)) != len(values):
-        return "values must not be duplicated."
+def _blank(values: tuple[str, ...]) -> str | None:
     return None if all(values) else "values must not be empty."
 
 
 def _filled(values: tuple[str, ...]) -> str | None:
     if not values:
         return "must not be empty. Valid values include: any non-empty value"
-    return _duplicates(values)
+    return _blank(values)
 
 
-ANY_LIST: Final = Rule("", _duplicates)
+ANY_LIST: Final = Rule("", _blank)
 FILLED_LIST: Final = Rule("", _filled)
 
 
