@@ -487,6 +487,17 @@ def test_a_secret_is_never_shown() -> None:
     assert "31337" not in caught.value.message
 
 
+def test_a_text_is_trimmed_as_java_trims_it() -> None:
+    """trim() removes spaces and control characters, no other kind of space: a password may end with one."""
+    option = Option("ssl.key.password", PASSWORD, None, None, "A secret.")
+    assert [option.read(text) for text in (" s3cret\r\n", "\u3000s3cret\u00a0 ")] == [
+        "s3cret",
+        "\u3000s3cret\u00a0",
+    ]
+    with pytest.raises(ConfigError, match="Not a number of type INT"):
+        Option("n", INT, None, None, "A number.").read("5\u00a0")
+
+
 def test_only_what_may_be_a_file_has_a_companion() -> None:
     secret = Option("sasl.password", PASSWORD, None, None, "", may_be_file=True)
     assert secret.file_name == "sasl.password.file"
