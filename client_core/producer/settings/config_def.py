@@ -57,7 +57,7 @@ def _parse_integer(name: str, value: object, kind: str, bits: int, largest: int)
     if isinstance(value, str):
         text = value.strip(_TRIMMED)
         digits = text[1:] if text[:1] in ("-", "+") else text
-        # int() would take underscores and foreign digits too, parseInt doesn't.
+        # int() would take underscores, which parseInt doesn't. It takes foreign digits, which this does not.
         if not (digits.isascii() and digits.isdigit()):
             raise invalid_value(name, value, f"Not a number of type {kind}")
         # int() refuses thousands of digits by an error of its own, zeros among them.
