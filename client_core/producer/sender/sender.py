@@ -433,12 +433,11 @@ class Sender:
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
     ) -> None:
-        for batch in batches.values():
-            batch.is_in_flight = False
-            batch.sent_to = None
         try:
+            _landed(batches)
             self._settle_all(response, batches, topic_names)
         except BaseException:  # the client logs it, and goes on
+            _landed(batches)  # a lack of memory may have come within it
             self._settlement.may_have_lost = True
             raise
 
@@ -527,6 +526,12 @@ class Sender:
 
 #: With these errors a broker may name the leader (KIP-951). Retry and refresh: `batch_settlement.py`.
 _LEADER_HAS_MOVED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
+
+
+def _landed(batches: Mapping[TopicPartition, ProducerBatch]) -> None:
+    for batch in batches.values():
+        batch.is_in_flight = False
+        batch.sent_to = None
 
 
 def _disconnected(response: ClientResponse) -> str:
