@@ -18,8 +18,10 @@ import pytest
 
 import client_core
 from client_core.error_codes import Errors
+from client_core.producer.accumulator.record_accumulator import RecordAccumulator
 from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
 from client_core.producer.sender import sender
+from client_core.producer.sender.batch_settlement import BatchSettlement
 from tests.support.mock_clock import MockClock
 from tests.support.model_brokers import NODES, TOPIC, ModelBrokers
 from tests.support.producer_rig import ProducerRig, Waiting
@@ -241,15 +243,18 @@ def test_wherever_memory_is_short_later_records_are_delivered(every: int) -> Non
 
 
 def test_no_partition_stays_muted_if_memory_is_short_as_an_answer_comes() -> None:
-    of_answers: set[int] = set()
-    for function in (sender.Sender._handle_produce_response, sender._landed):
+    of_answers: set[tuple[str, int]] = set()
+    for function in (
+        sender.Sender._handle_produce_response,
+        sender._landed,
+        BatchSettlement.settle,
+        RecordAccumulator.unmute_partition,
+    ):
         code, first = inspect.getsourcelines(function)
-        of_answers.update(range(first, first + len(code)))
+        file = str(inspect.getsourcefile(function)).removeprefix(_ROOT)
+        of_answers.update((file, line) for line in range(first, first + len(code)))
     came = [
-        moment
-        for (file, line), moments in _lines(in_flight=1).items()
-        for moment in moments
-        if file == "producer/sender/sender.py" and line in of_answers
+        moment for line, moments in _lines(in_flight=1).items() for moment in moments if line in of_answers
     ]
     assert came
     for moment in came:

@@ -201,6 +201,11 @@ class RecordAccumulator:
     def unmute_partition(self, topic_partition: TopicPartition) -> None:
         self._drain.muted.discard(topic_partition)
 
+    def unmute_settled(self) -> None:
+        """Unmutes the partitions that have no batch in flight. I/O thread, between turns."""
+        in_flight = (batch.topic_partition for batch in self._incomplete.snapshot() if batch.is_in_flight)
+        self._drain.muted.intersection_update(in_flight)
+
     def update_node_latency_stats(self, node_id: int, now_ms: int, can_drain: bool) -> None:
         """Notes that a node had a ready batch, and whether it could accept it (ACC-17)."""
         self._drain.update_node_latency_stats(node_id, now_ms, can_drain)

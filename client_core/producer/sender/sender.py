@@ -11,6 +11,7 @@ I/O thread only; `io_thread.py` runs it. Source: Sender, Kafka 4.3.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from client_core.client.kafka_client import ASK_ANOTHER_MS
@@ -132,6 +133,7 @@ class Sender:
         self._fail_unbuildable(now_ms)
         for batch in self._accumulator.lost():
             self._settlement.fail_lost(batch, now_ms)
+        self._accumulator.unmute_settled()
 
     def run_once(self, now_ms: int | None = None) -> None:
         """Sends what can be sent, settles the answers, and sleeps if there is no work. `now_ms`: the time, if
@@ -300,7 +302,7 @@ class Sender:
             now_ms,
             expect_response=self._config.acks != "0",
             request_timeout_ms=self._config.request_timeout_ms,
-            on_complete=lambda response: self._handle_produce_response(response, by_partition, topic_names),
+            on_complete=partial(self._handle_produce_response, by_partition, topic_names),
         )
         try:
             for batch in batches:
@@ -429,9 +431,9 @@ class Sender:
 
     def _handle_produce_response(
         self,
-        response: ClientResponse,
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
+        response: ClientResponse,
     ) -> None:
         try:
             _landed(batches)
