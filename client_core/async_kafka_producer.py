@@ -154,9 +154,10 @@ class AsyncKafkaProducer(Generic[K, V]):
 
     def start(self) -> None:
         """Starts the I/O thread, and belongs to the running event loop from now on. Once."""
-        self._loop = asyncio.get_running_loop()
-        self._completions.bind(self._loop)
-        self._producer.start()
+        loop = asyncio.get_running_loop()
+        self._producer.start()  # first: it refuses a second start, of another loop perhaps
+        self._completions.bind(loop)
+        self._loop = loop
 
     async def __aenter__(self) -> Self:
         self.start()

@@ -12,6 +12,7 @@ forgotten, and its stack is logged again.
 
 from __future__ import annotations
 
+import threading
 import traceback
 from typing import TYPE_CHECKING, Final
 
@@ -90,6 +91,14 @@ class UncaughtErrors:
                 )
                 self._repeated[kind] = 0
         self.unreported = 0
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Returns whether a signal interrupts this thread: that raises KeyboardInterrupt on the main thread only.
+
+    On another thread it is an error of the code that raised it, such as a user's callback.
+    """
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _kind_of(error: BaseException) -> _Kind:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from client_core.uncaught import is_interrupt
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -70,9 +72,9 @@ class ClientResponse(NamedTuple):
         try:
             if self.request.on_complete is not None:
                 self.request.on_complete(self)
-        except KeyboardInterrupt:  # raised on the main thread only, never on the I/O thread
-            raise
-        except BaseException:  # noqa: BLE001 -- a caller's code, its sys.exit() and CancelledError too
+        except BaseException as error:  # a caller's code, its sys.exit() and CancelledError too
+            if is_interrupt(error):
+                raise
             _log.exception("Uncaught error in request completion")
 
 

@@ -256,17 +256,20 @@ class KafkaChannel:
         """Does one step: reads the broker's frame if it is next, then sends ours."""
         if self._token is None:
             answer = None
-            if self._awaits_answer:
+            # While a token is fetched elsewhere, too, earlier responses arrive, and the peer may leave.
+            awaits_credentials = self._authenticator.awaits_credentials
+            if self._awaits_answer or awaits_credentials:
                 self.read()
-                is_fed = self._comes_in_pieces
+                is_earlier = awaits_credentials or self._comes_in_pieces
                 answer = self._take_frame()
-                if answer is None:
+                if answer is None and not awaits_credentials:
                     return
-                if is_fed or not self._authenticator.expects(answer):
-                    self._earlier_response = answer
-                    self._answer_came()
-                    return
-                self.release_memory()
+                if answer is not None:
+                    if is_earlier or not self._authenticator.expects(answer):
+                        self._earlier_response = answer
+                        self._answer_came()
+                        return
+                    self.release_memory()
             pieces = self._authenticator.authenticate(answer, now_ms)
             if pieces is None:
                 return

@@ -67,8 +67,7 @@ _FORCED_CLOSE_GRACE_MS: Final = 5_000
 class KafkaProducer(Generic[K, V]):
     """A producer with its metadata cache. Its records have bytes, or what its serializers take.
 
-    Call `start()` and `close()`, or use it as a context manager, which calls both. `unclosed_producers.py`
-    describes what happens without `close`.
+    Call `start()` and `close()`, or use it as a context manager. Without `close`: see unclosed_producers.py.
 
     It belongs to the process that created it. In the child of a fork every call but `close` raises
     IllegalStateError, and `close` returns at once: create a new producer there.
@@ -111,8 +110,7 @@ class KafkaProducer(Generic[K, V]):
         `wake_soon` gets the I/O thread's wakeup after each `submit`. An event loop calls it once at the end
         of its turn: all submits of a turn then cost one wakeup, and the threads do not wait for each other.
 
-        `metadata` and `client` replace the default parts, for tests. `keeps_metrics`: False where `metrics()`
-        is not used; it is then empty.
+        `metadata` and `client` are for tests. Without `keeps_metrics`, `metrics()` is empty.
 
         `whole_requests`: the records of one `submit` for one partition form one batch of any size, which is
         not split if a broker finds it too large. They are written or refused together, so that no record
@@ -149,6 +147,8 @@ class KafkaProducer(Generic[K, V]):
         self._transaction_manager = parts.transaction_manager
         self._pool = parts.pool
         self._accumulator = parts.accumulator
+        if self._metrics is not None:
+            self._accumulator.failed.notify = self._metrics.records_failed
         self._submissions = parts.submissions
         self._parked = parts.submissions.parked
         self._sender = parts.sender
@@ -196,8 +196,8 @@ class KafkaProducer(Generic[K, V]):
             warnings.warn(f"unclosed {name}", ResourceWarning, stacklevel=2, source=self)
 
     def start(self) -> None:
-        """Starts the I/O thread. Once."""
-        self._ensure_own_process()
+        """Starts the I/O thread. Once; raises IllegalStateError otherwise."""
+        self._ensure_open()
         self.io_thread.start()
 
     def __enter__(self) -> Self:
@@ -380,6 +380,8 @@ class KafkaProducer(Generic[K, V]):
         except Exception as error:
             if preparation is not None:
                 preparation.all_failed(plain, error)
+            if self._metrics is not None and isinstance(error, ApiError):
+                self._metrics.records_failed(topic, len(plain))
             raise
         return ProduceTicket(request, submissions.cancel)  # not self: a ticket must not keep it alive
 
@@ -397,9 +399,8 @@ class KafkaProducer(Generic[K, V]):
     ) -> FutureRecordMetadata:
         """Appends one record. Blocks at most max.block.ms for metadata and memory, as Java's send does.
 
-        Timeouts, authorization and size are the future's error; a closed producer and a wrong argument are
-        raised (PROD-06). `on_done(future)` runs on the I/O thread, in order, before a flush ends.
-        Raises SerializationError where a serializer fails.
+        Timeouts, authorization and size are the future's error; IllegalStateError, IllegalArgumentError and
+        SerializationError are raised (PROD-06). `on_done` runs on the I/O thread in order, before flush ends.
         """
         self._ensure_open()
         preparation = self._preparation

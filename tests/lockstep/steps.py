@@ -138,7 +138,7 @@ class Draw:
         if self._steps == self._close_at:
             events.append(("close",))
         elif self._steps == self._abort_at:
-            events.append(("abort",))
+            return [*events, ("abort",)]  # Kafka's thread ends here: no batch expires after it
         if view.is_calm:
             profile = CALM
         for _ in range(random.choice((1, 1, 2, 3))):

@@ -35,6 +35,14 @@ def test_ours_is_kafkas_producer_but_for_the_declared_deviations(sides: Sides) -
 
 
 @pytest.mark.behaviour("LOCK-01")
+def test_no_time_passes_behind_an_abort(sides: Sides) -> None:
+    """Kafka's thread has ended by then. A turn would raise for a batch that was in flight and has expired."""
+    mode = next(mode for mode in MODES if mode.name == "idempotent, linger 0, small batches")
+    counts = run_modes(sides.shadowed(), (mode,), range(88_800_000, 88_800_001), limit=300, shadows=ALL)
+    assert [each.differences for each in counts[mode.name].ended] == []
+
+
+@pytest.mark.behaviour("LOCK-01")
 def test_each_first_difference_to_kafkas_own_classes_has_a_declared_reason(sides: Sides) -> None:
     counts = run_modes(sides.plain(), (_DEFAULT, _PLAIN), _SEEDS, limit=150)
     java = sides.shadowed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from selectors import EVENT_READ, EVENT_WRITE
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +21,9 @@ from client_core.network.network_send import NetworkSend
 from client_core.network.selectable import ChannelState, ChannelStateName
 from tests.network.fake_transport import FakeTransport, ScriptedAuthenticator
 from tests.support.tcp_peers import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def make(
@@ -328,6 +332,38 @@ def test_answers_to_earlier_requests_are_kept_one_at_a_time_and_the_beginning_of
         assert channel.take_earlier_response() == answer
         assert channel.take_earlier_response() is None
         assert channel.has_bytes_buffered
+    channel.prepare(100)
+    assert channel.ready
+
+
+class SlowToRenew(ScriptedAuthenticator):
+    """Waits for a token before it authenticates again."""
+
+    awaits_credentials = False
+    has_token = True
+
+    def authenticate(self, received: bytes | None, now_ms: int) -> Sequence[bytes] | None:
+        self.awaits_credentials = not self.has_token
+        return super().authenticate(received, now_ms) if self.has_token else None
+
+
+@pytest.mark.behaviour("SASL-06")
+def test_answers_to_earlier_requests_do_not_wait_for_the_token_of_a_renewal() -> None:
+    authenticator = SlowToRenew([b"who I am"], reauthenticates_at_ms=100)
+    answers = frame(b"answer 0") + frame(b"answer 1")
+    transport = FakeTransport([frame(b"welcome"), answers, None, None, frame(b"welcome back")])
+    channel = make(transport, authenticator)
+    channel.prepare(0)
+    channel.prepare(0)
+    authenticator.has_token = False
+    channel.set_send(NetworkSend(0, [b"request"]))
+    assert channel.maybe_begin_reauthentication(100)
+    for answer in (b"answer 0", b"answer 1", None):
+        channel.prepare(100)
+        assert channel.take_earlier_response() == answer
+    authenticator.has_token = True
+    channel.prepare(100)
+    assert not channel.ready
     channel.prepare(100)
     assert channel.ready
 

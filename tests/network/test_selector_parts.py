@@ -11,6 +11,7 @@ import pytest
 
 from client_core import forks
 from client_core.clock import SystemClock
+from client_core.errors import DisconnectError
 from client_core.network.authenticator import PlaintextAuthenticator
 from client_core.network.channel_builder import (
     LayeredChannelBuilder,
@@ -299,6 +300,19 @@ def test_a_connection_that_is_closed_while_it_waits_for_a_token_gets_no_more_tur
         tokens.waiting.token = b"token"
         peer.accept().sendall(frame(b"answer"))
         assert next_receives(selector) == [(2, b"answer")]
+
+
+@pytest.mark.behaviour("SEL-10")
+def test_a_peer_that_leaves_while_a_token_is_awaited_is_noticed() -> None:
+    with TcpPeer() as peer, selector_over(LayeredChannelBuilder(PlaintextTransports(), TokenForOne())) as it:
+        connect(it, 1, peer, "closed")
+        connection = peer.accept()
+        while 1 not in it.connected:
+            it.poll(PATIENCE_MS)
+        connection.close()
+        while 1 not in it.disconnected:
+            it.poll(PATIENCE_MS)
+        assert isinstance(it.disconnected[1].error, DisconnectError)
 
 
 @pytest.fixture

@@ -44,6 +44,22 @@ if TYPE_CHECKING:
     from client_core.testing.api_versions import Versions
 
 
+@pytest.mark.behaviour("BAT-02")
+def test_a_callback_that_raises_keyboard_interrupt_costs_the_other_records_nothing() -> None:
+    """No signal is raised on the I/O thread: it is the callback's own, such as another future's error."""
+    seen: list[int | None] = []
+
+    def leave(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with producing({"linger.ms": 60_000, "delivery.timeout.ms": 120_000}) as (_, producer):
+        futures = [producer.send(ProducerRecord("orders", b"x"), leave) for _ in range(3)]
+        for future in futures:
+            future.add_done_callback(lambda ended: seen.append(ended.result(0).offset))
+        producer.flush()
+        assert [future.result(PATIENCE_S).offset for future in futures] == seen == [0, 1, 2]
+
+
 def values(cluster: FakeCluster, topic: str, partition: int | None = None) -> list[bytes | None]:
     return [record.value for record in cluster.records(topic, partition)]
 

@@ -8,7 +8,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from client_core import KafkaProducer, MetadataResult, ProducerConfig
+from client_core.error_codes import Errors
 from client_core.events import NodeDisconnected
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import Disconnect, FakeCluster, SaslDemand
@@ -25,9 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    import pytest
-
 HOUR_MS: Final = 3_600_000
+DEMAND: Final = SaslDemand(("PLAIN",), passwords={"alice": "secret of hers"})
+ALICE: Final = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "alice",
+    "sasl.password": "secret of hers",
+}
 
 
 class SlowEndpoint(ScriptedPeer):
@@ -133,20 +141,30 @@ def test_a_broker_that_has_answered_and_goes_away_is_not_suspected_to_want_sasl(
 
 def test_a_client_with_sasl_is_not_advised_to_use_it() -> None:
     events = RecordedEvents()
-    settings = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
-        "sasl.password": "secret of hers",
-    }
     with FakeCluster(brokers=1) as cluster:
-        cluster.demand_sasl(SaslDemand(("PLAIN",), passwords={"alice": "secret of hers"}))
+        cluster.demand_sasl(DEMAND)
         cluster.react_next(ApiKey.METADATA, Disconnect())
-        with live_producer(cluster.bootstrap_servers, settings, events=events) as producer:
+        with live_producer(cluster.bootstrap_servers, ALICE, events=events) as producer:
             look_up(producer, "orders").result(MetadataResult)
     ended = events.of(NodeDisconnected)
     assert ended
     assert not [end for end in ended if "may want SASL" in end.detail]
+
+
+@pytest.mark.behaviour("SASL-03")
+def test_a_broker_that_fails_while_it_authenticates_is_tried_again_and_the_reason_says_so() -> None:
+    events = RecordedEvents()
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.demand_sasl(DEMAND)
+        code, text = Errors.UNKNOWN_SERVER_ERROR.code, "no answer from the store"
+        cluster.change_next(
+            ApiKey.SASL_AUTHENTICATE, lambda r: r._replace(error_code=code, error_message=text), times=2
+        )
+        with live_producer(cluster.bootstrap_servers, ALICE, events=events) as producer:
+            assert submit(producer, "orders", [b"x"]).offsets() == [0]
+    said = "the broker answered SaslAuthenticate with UNKNOWN_SERVER_ERROR: no answer from the store"
+    assert [said in end.detail for end in events.of(NodeDisconnected)[:2]] == [True, True]
 
 
 def test_records_go_on_over_tls_while_both_sides_change_their_certificates(tmp_path: Path) -> None:

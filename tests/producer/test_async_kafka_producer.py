@@ -299,6 +299,24 @@ def test_it_belongs_to_the_loop_that_started_it(cluster: FakeCluster) -> None:
     assert _values(cluster) == [b"a"]
 
 
+async def test_a_second_start_is_refused_and_the_loop_of_the_first_one_stays(cluster: FakeCluster) -> None:
+    hold = cluster.hold_next(ApiKey.PRODUCE)
+
+    async def start_again(producer: AsyncKafkaProducer) -> None:
+        producer.start()
+
+    async with _producer(cluster) as producer:
+        pending = await producer.send(ProducerRecord("orders", b"a"))
+        with pytest.raises(IllegalStateError, match="was started already"):
+            await asyncio.to_thread(lambda: asyncio.run(start_again(producer)))
+        hold.release()
+        assert (await asyncio.wait_for(pending, PATIENCE_S)).offset == 0
+        assert (await producer.send_and_wait(ProducerRecord("orders", b"b"))).offset == 1
+        await producer.close()
+        with pytest.raises(IllegalStateError, match="after producer has been closed"):
+            producer.start()
+
+
 async def test_after_close_every_call_is_refused_and_a_second_close_reports_the_same(
     cluster: FakeCluster,
 ) -> None:

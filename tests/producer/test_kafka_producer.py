@@ -10,7 +10,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
@@ -250,6 +250,14 @@ def test_a_key_chooses_the_partition_and_a_partition_goes_before_it() -> None:
         (
             ProducerRecord("orders", b"v", timestamp_ms=-5),
             "Invalid timestamp: -5. Timestamp should always be non-negative or null.",
+        ),
+        (
+            ProducerRecord("orders", b"v", partition=cast("int", "0")),
+            "Invalid partition: '0'. Partition number should always be non-negative or null.",
+        ),
+        (
+            ProducerRecord("orders", b"v", timestamp_ms=cast("int", "5")),
+            "Invalid timestamp: '5'. Timestamp should always be non-negative or null.",
         ),
     ],
 )
@@ -622,6 +630,8 @@ def test_nothing_is_accepted_after_close() -> None:
         rig.look_up("orders")
     with pytest.raises(IllegalStateError, match=words):
         rig.producer.partitions_for("orders")
+    with pytest.raises(IllegalStateError, match=words):
+        rig.producer.start()
 
 
 def test_a_flush_with_nothing_to_wait_for_ends_at_once_also_without_an_io_thread() -> None:

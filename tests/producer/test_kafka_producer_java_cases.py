@@ -275,6 +275,9 @@ def test_a_topic_that_is_none_is_refused() -> None:
         rig.producer.send(ProducerRecord(nothing, b"value", b"key", 1))
     with pytest.raises(IllegalArgumentError, match=r"Topic cannot be null\."):
         rig.producer.partitions_for(nothing)
+    no_text: Any = b"orders"
+    with pytest.raises(IllegalArgumentError, match=r"A topic must be str, not bytes\."):
+        rig.producer.send(ProducerRecord(no_text, b"value"))
 
 
 def sent_headers(rig: ProducerRig) -> list[object]:

@@ -6,6 +6,7 @@ time are the same in each run, so the lines that a run without an error reaches 
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import opcode
 import random
@@ -18,6 +19,8 @@ import pytest
 import client_core
 from client_core.error_codes import Errors
 from client_core.producer.results.producer_record import ProducerRecord, RecordMetadata
+from client_core.producer.sender import sender
+from client_core.producer.sender.batch_settlement import BatchSettlement
 from tests.support.mock_clock import MockClock
 from tests.support.model_brokers import NODES, TOPIC, ModelBrokers
 from tests.support.producer_rig import ProducerRig, Waiting
@@ -68,7 +71,7 @@ class _Shortage:
         return self._line if is_ours else None
 
     def _line(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line" and not _leaves_a_with(frame):
+        if event == "line" and not _needs_no_memory(frame):
             self._count += 1
             if self._at is None:
                 line = frame.f_code.co_filename.removeprefix(_ROOT), frame.f_lineno
@@ -79,11 +82,11 @@ class _Shortage:
         return self._line
 
 
-def _leaves_a_with(frame: FrameType) -> bool:
-    """Whether a block is left now. That needs no memory, and an error here would keep a lock for good."""
+def _needs_no_memory(frame: FrameType) -> bool:
+    """Whether a `try` begins, which does nothing, or a `with` is left: an error there would keep a lock."""
     code = frame.f_code
-    line = linecache.getline(code.co_filename, frame.f_lineno)
-    return code.co_code[frame.f_lasti] not in _BEGINNINGS and line.lstrip().startswith("with ")
+    line = linecache.getline(code.co_filename, frame.f_lineno).strip()
+    return line == "try:" or (code.co_code[frame.f_lasti] not in _BEGINNINGS and line.startswith("with "))
 
 
 class _Story:
@@ -236,6 +239,24 @@ def test_wherever_memory_is_short_between_queue_and_outcome_all_callers_are_answ
 def test_wherever_memory_is_short_later_records_are_delivered(every: int) -> None:
     for moment in _moments(_lines())[::every]:
         _told(moment)
+
+
+def test_no_partition_stays_muted_if_memory_is_short_as_an_answer_comes() -> None:
+    of_answers: set[tuple[str, int]] = set()
+    for function in (
+        sender.Sender._handle_produce_response,
+        sender._landed,
+        BatchSettlement.settle,
+    ):
+        code, first = inspect.getsourcelines(function)
+        file = str(inspect.getsourcefile(function)).removeprefix(_ROOT)
+        of_answers.update((file, line) for line in range(first, first + len(code)))
+    came = [
+        moment for line, moments in _lines(in_flight=1).items() for moment in moments if line in of_answers
+    ]
+    assert came
+    for moment in came:
+        _told(moment, in_flight=1)
 
 
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.long)])

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from client_core.error_codes import Errors
 from client_core.errors import (
+    AuthenticationError,
     CorrelationIdMismatchError,
     IllegalSaslStateError,
     IllegalStateError,
@@ -229,7 +230,14 @@ class SaslClientAuthenticator:
         response = self._response(received, SaslAuthenticateResponse.decode)
         if response.error_code:
             said = response.error_message
-            raise error_for(response.error_code, None if said is None else in_one_line(said))
+            error = error_for(response.error_code, None if said is None else in_one_line(said))
+            if isinstance(error, AuthenticationError):
+                raise error
+            # Ends the connection as a failure of the network would, and the broker's words do not say where.
+            raise error_for(
+                response.error_code,
+                f"the broker answered SaslAuthenticate with {error.error.name}: {error.message}",
+            )
         if response.session_lifetime_ms > 0:
             self._session_lifetime_ms = response.session_lifetime_ms
         return response.auth_bytes

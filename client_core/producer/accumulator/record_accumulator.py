@@ -164,6 +164,11 @@ class RecordAccumulator:
         """Moves keyless batches that were never sent from lost leaders to other partitions."""
         self._drain.leave(leaders, self.lost_leaders.node_ids)
 
+    def unmute_settled(self) -> None:
+        """Unmutes the partitions that have no batch in flight. I/O thread, between turns."""
+        in_flight = (batch.topic_partition for batch in self._incomplete.snapshot() if batch.is_in_flight)
+        self._drain.muted.intersection_update(in_flight)
+
     # -- failed batches: I/O thread --------------------------------------------------------------------------
 
     def reenqueue(self, batch: ProducerBatch, now_ms: int) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from client_core.errors import SerializationError
 from client_core.producer.results.producer_record import K, ProducerRecord, RecordMetadata, V
+from client_core.uncaught import is_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -172,14 +173,18 @@ class Preparation(Generic[K, V]):
         for interceptor in self._interceptors:
             try:
                 interceptor.on_acknowledgement(metadata, error)
-            except Exception:  # noqa: BLE001 -- user code: the next one is still notified
+            except BaseException as failure:  # user code: the next one and the record's waiter still are
+                if is_interrupt(failure):
+                    raise
                 self._log_once(interceptor, "on_acknowledgement")
 
     def close(self) -> None:
         for interceptor in self._interceptors:
             try:
                 interceptor.close()
-            except Exception:  # noqa: BLE001 -- user code: the next one is still closed
+            except BaseException as failure:  # user code: the next one is still closed
+                if is_interrupt(failure):
+                    raise
                 self._log_once(interceptor, "close")
 
     def _log_once(self, interceptor: ProducerInterceptor[K, V], method: str) -> None:

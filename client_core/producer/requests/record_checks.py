@@ -58,8 +58,10 @@ def checked_topics(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _check_topic(topic: str) -> None:
-    if not isinstance(topic, str):
+    if topic is None:
         raise IllegalArgumentError("Topic cannot be null.")
+    if not isinstance(topic, str):
+        raise IllegalArgumentError(f"A topic must be str, not {type(topic).__name__}.")
     try:
         is_too_long = len(topic.encode()) > _LONGEST_TOPIC_BYTES
     except UnicodeEncodeError as error:
@@ -79,11 +81,11 @@ def check_arguments(record: ProducerRecord) -> None:
         isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= _LAST_TIMESTAMP_MS
     ):
         raise IllegalArgumentError(
-            f"Invalid timestamp: {timestamp_ms}. Timestamp should always be non-negative or null."
+            f"Invalid timestamp: {timestamp_ms!r}. Timestamp should always be non-negative or null."
         )
     if partition is not None and not (isinstance(partition, int) and partition >= 0):
         raise IllegalArgumentError(
-            f"Invalid partition: {partition}. Partition number should always be non-negative or null."
+            f"Invalid partition: {partition!r}. Partition number should always be non-negative or null."
         )
     if value is not None and not isinstance(value, bytes):
         raise SerializationError(f"A record's value must be bytes or None, not {type(value).__name__}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from client_core import forks
 from client_core.errors import KafkaError, TimeoutError
 from client_core.latch import Latch
+from client_core.uncaught import is_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -154,9 +155,9 @@ class FutureRecordMetadata:
     def _call(self, callback: Callable[[FutureRecordMetadata], None]) -> None:
         try:
             callback(self)
-        except KeyboardInterrupt:  # raised only on the main thread, never on the I/O thread
-            raise
-        except BaseException:  # noqa: BLE001 -- a user's code, its sys.exit() and CancelledError too
+        except BaseException as error:  # a user's code, its sys.exit() and CancelledError too
+            if is_interrupt(error):
+                raise
             _log.exception("A callback failed on %r", self)
 
     def _wait(self, timeout_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""A producer's metrics by Java's names, counted from its events: what `KafkaProducer.metrics()` returns.
+"""A producer's metrics by Java's names, from its events and failed records: `KafkaProducer.metrics()`.
 
     producer.metrics()["producer-metrics"]["record-send-total"]
     producer.metrics()["producer-node-metrics.node-1"]["request-latency-avg"]
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from client_core import events as e
@@ -123,8 +123,8 @@ class ProducerMetrics:
         self._sink = sink
         self._lock = threading.Lock()
         self._all = _Group()
-        self._nodes: dict[int, _Group] = {}
-        self._topics: dict[str, _Group] = {}
+        self._nodes: OrderedDict[int, _Group] = OrderedDict()
+        self._topics: OrderedDict[str, _Group] = OrderedDict()
 
     def emit(self, event: Event, /) -> None:
         """See EventSink."""
@@ -132,6 +132,13 @@ class ProducerMetrics:
             self._count(event, self._clock.now_ms())
         if self._sink is not e.NO_EVENTS:
             self._sink.emit(event)
+
+    def records_failed(self, topic: str, records: int) -> None:
+        """Counts records whose callers know that they failed, in a batch or before one."""
+        failed, now_ms = ("record-error", records), self._clock.now_ms()
+        with self._lock:
+            self._all.add(now_ms, failed)
+            _named(self._topics, topic).add(now_ms, failed)
 
     def _count(self, event: Event, now_ms: int) -> None:
         add = self._all.add
@@ -149,16 +156,9 @@ class ProducerMetrics:
                     values.append(("request-latency", event.latency_ms))
                 add(now_ms, *values)
                 _named(self._nodes, event.node_id).add(now_ms, *values)
-            case e.ProduceFinished():
+            case e.ProduceFinished() if event.error is Errors.NONE:
                 topic = _named(self._topics, event.topic)
-                if event.error is Errors.NONE:
-                    topic.add(now_ms, ("record-send", event.records), ("byte", event.batch_bytes))
-                else:
-                    topic.add(now_ms, ("record-error", event.records))
-                    add(now_ms, ("record-error", event.records))
-            case e.RecordsCancelled():
-                add(now_ms, ("record-error", event.records))
-                _named(self._topics, event.topic).add(now_ms, ("record-error", event.records))
+                topic.add(now_ms, ("record-send", event.records), ("byte", event.batch_bytes))
             case e.BatchRetried():
                 add(now_ms, ("record-retry", event.records))
                 _named(self._topics, event.topic).add(now_ms, ("record-retry", event.records))
@@ -206,12 +206,13 @@ class ProducerMetrics:
         return groups
 
 
-def _named(groups: dict[_Name, _Group], name: _Name) -> _Group:
+def _named(groups: OrderedDict[_Name, _Group], name: _Name) -> _Group:
     """Returns the group of a node or a topic, which is now the last to be removed."""
-    group = groups.pop(name, None)
+    group = groups.get(name)
     if group is None:
-        group = _Group()
-        if len(groups) >= MOST_NAMED:
-            del groups[next(iter(groups))]
-    groups[name] = group
+        group = groups[name] = _Group()
+        if len(groups) > MOST_NAMED:
+            groups.popitem(last=False)
+    else:
+        groups.move_to_end(name)  # not a new key: it may be the string of a caller's record
     return group

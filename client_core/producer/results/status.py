@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from client_core.errors import Cause
 
@@ -125,6 +125,8 @@ class FailedRecords:
         self._is_over = False
         self._earlier = 0
         self._records: Counter[tuple[str, int | None]] | None = None
+        #: Gets the topic and the number of records that have failed.
+        self.notify: Callable[[str, int], None] = _do_nothing
 
     def add(self, topic: str, partition: int | None, records: int) -> None:
         """Counts failed records, which their callers know. `partition` None: they were in no batch."""
@@ -132,6 +134,7 @@ class FailedRecords:
             return
         with self._lock:
             self._add(topic, partition, records)
+        self.notify(topic, records)
 
     def _add(self, topic: str, partition: int | None, records: int) -> None:
         if self._records is None:
@@ -142,9 +145,12 @@ class FailedRecords:
     def add_if_open(self, topic: str) -> bool:
         """Counts a record that was not appended; False after `end`: it is too late for close's report."""
         with self._lock:
-            if not self._is_over:
+            is_counted = not self._is_over
+            if is_counted:
                 self._add(topic, None, 1)
-            return not self._is_over
+        if is_counted:
+            self.notify(topic, 1)
+        return is_counted
 
     def end(self) -> None:
         """Makes `add_if_open` refuse: the report may be read now. Idempotent."""
@@ -165,3 +171,7 @@ class FailedRecords:
         for left in still_open:
             records[left.topic, left.partition] += left.records
         return CloseReport(tuple(Unacknowledged(*where, count) for where, count in records.items()), earlier)
+
+
+def _do_nothing(topic: str, records: int) -> None:
+    """Nobody else counts."""

@@ -20,6 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from client_core import forks
+from client_core.uncaught import is_interrupt
 
 if TYPE_CHECKING:
     from client_core.errors import KafkaError
@@ -107,9 +108,9 @@ class Completions:
     def _post(self, finished: list[tuple[Done, Result]]) -> None:
         try:
             self._sink.post(finished)
-        except (KeyboardInterrupt, MemoryError):  # the first is raised only on the main thread
-            raise
-        except BaseException:  # noqa: BLE001 -- user code, with its sys.exit() and CancelledError
+        except BaseException as error:  # user code, with its sys.exit() and CancelledError
+            if isinstance(error, MemoryError) or is_interrupt(error):
+                raise
             _log.exception("The completion sink failed on %d finished tickets", len(finished))
 
 
@@ -206,7 +207,7 @@ class CallInline:
         for done, result in finished:
             try:
                 done(result)
-            except KeyboardInterrupt:  # raised only on the main thread, never on the I/O thread
-                raise
-            except BaseException:  # noqa: BLE001 -- user code, with its sys.exit() and CancelledError
+            except BaseException as error:  # user code, with its sys.exit() and CancelledError
+                if is_interrupt(error):
+                    raise
                 _log.exception("A callback failed on %r", result)

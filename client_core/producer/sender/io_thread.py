@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from client_core import forks
 from client_core.clock import FOREVER_MS
-from client_core.errors import KafkaError, ProducerClosedError
+from client_core.errors import IllegalStateError, KafkaError, ProducerClosedError
 from client_core.latch import Latch
 from client_core.producer.requests.least_loaded_call import CLOSED_WHILE_WAITING
 from client_core.producer.results.status import Unacknowledged
@@ -168,7 +168,6 @@ class IoThread:
         self._commands: deque[Callable[[int], None]] = deque()
         self._wake_soon = wake_soon
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.start: Final = self._thread.start
         self._ended = Latch()
         self._running = True
         self._forced = False
@@ -218,6 +217,11 @@ class IoThread:
         return self._uncaught.count
 
     # -- other threads ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.was_started:
+            raise IllegalStateError("The producer was started already.")
+        self._thread.start()
 
     @property
     def is_current(self) -> bool:

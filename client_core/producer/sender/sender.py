@@ -11,6 +11,7 @@ I/O thread only; `io_thread.py` runs it. Source: Sender, Kafka 4.3.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from client_core.client.kafka_client import ASK_ANOTHER_MS
@@ -128,6 +129,7 @@ class Sender:
         self._fail_unbuildable(now_ms)
         for batch in self._accumulator.lost():
             self._settlement.fail_lost(batch, now_ms)
+        self._accumulator.unmute_settled()
 
     def run_once(self, now_ms: int | None = None) -> None:
         """Sends what can be sent, settles the answers, and sleeps if there is no work. `now_ms`: the time, if
@@ -296,7 +298,7 @@ class Sender:
             now_ms,
             expect_response=self._config.acks != "0",
             request_timeout_ms=self._config.request_timeout_ms,
-            on_complete=lambda response: self._handle_produce_response(response, by_partition, topic_names),
+            on_complete=partial(self._handle_produce_response, by_partition, topic_names),
         )
         try:
             for batch in batches:
@@ -425,16 +427,15 @@ class Sender:
 
     def _handle_produce_response(
         self,
-        response: ClientResponse,
         batches: Mapping[TopicPartition, ProducerBatch],
         topic_names: Mapping[UUID, str],
+        response: ClientResponse,
     ) -> None:
-        for batch in batches.values():
-            batch.is_in_flight = False
-            batch.sent_to = None
         try:
+            _landed(batches)
             self._settle_all(response, batches, topic_names)
         except BaseException:  # the client logs it, and goes on
+            _landed(batches)  # a lack of memory may have come within it
             self._settlement.may_have_lost = True
             raise
 
@@ -523,6 +524,12 @@ class Sender:
 
 #: With these errors a broker may name the leader (KIP-951). Retry and refresh: `batch_settlement.py`.
 _LEADER_HAS_MOVED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_LEADER_EPOCH})
+
+
+def _landed(batches: Mapping[TopicPartition, ProducerBatch]) -> None:
+    for batch in batches.values():
+        batch.is_in_flight = False
+        batch.sent_to = None
 
 
 def _disconnected(response: ClientResponse) -> str:

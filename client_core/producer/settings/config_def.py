@@ -31,6 +31,9 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _MOST_DIGITS: Final = len(str(LONG_MAX))
 
+#: What Java's trim() removes. str.strip() also removes spaces that a password may end with, such as U+3000.
+_TRIMMED: Final = "".join(map(chr, range(ord(" ") + 1)))
+
 
 def invalid_value(name: str, value: object, why: str) -> ConfigError:
     """Java's ConfigException(name, value, message)."""
@@ -52,9 +55,9 @@ class Kind(Generic[_T]):
 
 def _parse_integer(name: str, value: object, kind: str, bits: int, largest: int) -> int:
     if isinstance(value, str):
-        text = value.strip()
+        text = value.strip(_TRIMMED)
         digits = text[1:] if text[:1] in ("-", "+") else text
-        # int() would take underscores and foreign digits too, parseInt doesn't.
+        # int() would take underscores, which parseInt doesn't. It takes foreign digits, which this does not.
         if not (digits.isascii() and digits.isdigit()):
             raise invalid_value(name, value, f"Not a number of type {kind}")
         # int() refuses thousands of digits by an error of its own, zeros among them.
@@ -103,7 +106,7 @@ def _parse_double(name: str, value: object) -> float:
 def _parse_boolean(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
-    word = value.strip().lower() if isinstance(value, str) else ""
+    word = value.strip(_TRIMMED).lower() if isinstance(value, str) else ""
     if word not in ("true", "false"):
         raise invalid_value(name, value, "Expected value to be either true or false")
     return word == "true"
@@ -114,15 +117,16 @@ def _parse_string(name: str, value: object) -> str:
         raise invalid_value(
             name, value, f"Expected value to be a string, but it was a {type(value).__name__}"
         )
-    return value.strip()
+    return value.strip(_TRIMMED)
 
 
 def _parse_list(name: str, value: object) -> tuple[str, ...]:
+    """Returns each value once, as Java does."""
     if isinstance(value, str):
-        text = value.strip()
-        return tuple(part.strip() for part in text.split(",")) if text else ()
+        text = value.strip(_TRIMMED)
+        value = [part.strip(_TRIMMED) for part in text.split(",")] if text else ()
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
-        return tuple(str(part) for part in value)
+        return tuple(dict.fromkeys(str(part) for part in value))
     raise invalid_value(name, value, "Expected a comma separated list.")
 
 
@@ -151,7 +155,7 @@ def _parse_password(name: str, value: object) -> str:
         raise invalid_value(
             name, HIDDEN, f"Expected value to be a string, but it was a {type(value).__name__}"
         )
-    return value.strip()
+    return value.strip(_TRIMMED)
 
 
 def _parse_provider(name: str, value: object) -> TokenProvider:
@@ -241,19 +245,17 @@ def one_of_any_case(*words: str) -> Rule[str]:
     return Rule(f"(case insensitive) [{', '.join(words)}]", complaint)
 
 
-def _duplicates(values: tuple[str, ...]) -> str | None:
-    if len(set(values)) != len(values):
-        return "values must not be duplicated."
+def _blank(values: tuple[str, ...]) -> str | None:
     return None if all(values) else "values must not be empty."
 
 
 def _filled(values: tuple[str, ...]) -> str | None:
     if not values:
         return "must not be empty. Valid values include: any non-empty value"
-    return _duplicates(values)
+    return _blank(values)
 
 
-ANY_LIST: Final = Rule("", _duplicates)
+ANY_LIST: Final = Rule("", _blank)
 FILLED_LIST: Final = Rule("", _filled)
 
 

@@ -375,10 +375,11 @@ def test_a_failure_to_get_them_ends_the_connection_with_the_reason(tls: bool) ->
 
 
 def test_waiting_costs_no_turns_whatever_the_peer_does_meanwhile() -> None:
-    """The end of the stream and unexpected bytes stay in the socket: no poll ends for them."""
+    """Unexpected bytes stay in the socket until the next look for a token: no poll ends for them."""
 
     def talks_too_early(connection: socket.socket) -> None:
         connection.sendall(b"\0\0\0\4abcd" * 100)
+        stay_silent(connection)
 
     with ScriptedPeer(talks_too_early) as peer, SaslRig("PLAIN", tls=False) as rig:
         credentials = SlowCredentials()

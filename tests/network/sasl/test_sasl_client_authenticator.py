@@ -174,7 +174,10 @@ def test_an_authentication_is_refused() -> None:
         (58, None): (SaslAuthenticationError, Errors.SASL_AUTHENTICATION_FAILED.message),
         (34, "not now"): (IllegalSaslStateError, "not now"),
         (33, "not that one"): (UnsupportedSaslMechanismError, "not that one"),
-        (-1, "oops"): (UnknownServerError, "oops"),
+        (-1, "oops"): (
+            UnknownServerError,
+            "the broker answered SaslAuthenticate with UNKNOWN_SERVER_ERROR: oops",
+        ),
     }
     for (code, message), (kind, said) in refusals.items():
         authenticator = awaiting_the_outcome()

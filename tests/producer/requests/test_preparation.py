@@ -92,6 +92,22 @@ class Raises(ProducerInterceptor[str, Given]):
         raise ValueError("from close")
 
 
+class Leaves(Raises):
+    """Its methods end like a task that was cancelled, or a program."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def on_send(self, record: Record) -> Record:
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        raise self.error
+
+    def close(self) -> None:
+        raise self.error
+
+
 def _config(cluster: FakeCluster) -> ProducerConfig:
     given = {**QUICK, "bootstrap.servers": cluster.bootstrap_servers, "max.request.size": 1_000}
     return ProducerConfig.from_mapping({name: str(value) for name, value in given.items()})
@@ -209,6 +225,18 @@ def test_an_interceptor_that_raises_is_logged_once_and_ignored(
         f"Raises.{method} failed, and is ignored; this is logged once"
         for method in ("on_send", "on_acknowledgement", "close")
     ]
+
+
+@pytest.mark.behaviour("INT-01")
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(1)], ids=repr)
+def test_an_interceptor_that_leaves_costs_neither_the_records_nor_the_other_interceptors(
+    cluster: FakeCluster, send: Way, error: BaseException
+) -> None:
+    seen = Seen()
+    records = [ProducerRecord(TOPIC, {"n": n}, key="k") for n in range(3)]
+    receipts = send(cluster, [Leaves(error), seen], records)
+    assert sorted(seen.ended) == sorted((receipt, None) for receipt in receipts)
+    assert seen.closes == 1
 
 
 @pytest.mark.behaviour("INT-02")

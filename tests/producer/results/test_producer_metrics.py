@@ -19,14 +19,17 @@ from client_core import (
     NodeThrottled,
     ProduceFinished,
     ProducerConfig,
+    ProduceResult,
     ProducerRecord,
+    RecordTooLargeError,
     RequestCompleted,
+    TimeoutError,
     WaitFinished,
 )
 from client_core.producer.results.producer_metrics import ProducerMetrics
 from client_core.producer.results.status import BufferStatus, ClientStatus, MetadataStatus
 from client_core.testing import FakeCluster
-from tests.support.live_producer import PATIENCE_S, QUICK
+from tests.support.live_producer import PATIENCE_S, QUICK, submit
 from tests.support.mock_clock import MockClock
 from tests.support.recorded_events import RecordedEvents
 
@@ -99,6 +102,7 @@ def test_batches_are_counted_by_topic_when_they_end() -> None:
     metrics.emit(ProduceFinished("a", 0, 1, 5, 50, 9, 0, Errors.NONE))
     metrics.emit(BatchRetried("a", 0, 2, Errors.NOT_LEADER_OR_FOLLOWER, 1))
     metrics.emit(ProduceFinished("a", 0, 1, 2, 20, 9, 1, Errors.MESSAGE_TOO_LARGE))
+    metrics.records_failed("a", 2)
     metrics.emit(BatchSplit("a", 0, 2))
     every, topic = _read(metrics), _read(metrics, "producer-topic-metrics.a")
     assert (topic["record-send-total"], topic["byte-total"]) == (5, 50)
@@ -161,3 +165,30 @@ def test_a_producer_has_the_metrics_of_what_it_did_unless_it_keeps_none() -> Non
     assert groups["producer-topic-metrics.orders"]["record-send-total"] == 1
     assert groups["producer-node-metrics.node-1"]["response-total"] >= 1
     assert groups["producer-metrics"]["flush-time-ns-total"] >= 0
+
+
+def test_records_that_get_into_no_batch_are_errors_too() -> None:
+    with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        given = {**QUICK, "bootstrap.servers": cluster.bootstrap_servers, "max.block.ms": 200}
+        config = ProducerConfig.from_mapping({name: str(value).lower() for name, value in given.items()})
+        with KafkaProducer(config) as producer:
+            missing = [
+                producer.send(ProducerRecord("missing", b"a")),
+                producer.send(ProducerRecord("orders", b"a", partition=7)),
+            ]
+            assert all(isinstance(future.exception(), TimeoutError) for future in missing)
+            large = bytes(config.max_request_size)
+            assert isinstance(producer.send(ProducerRecord("orders", large)).exception(), RecordTooLargeError)
+            with pytest.raises(RecordTooLargeError):
+                submit(producer, "orders", [large])
+            parked = submit(producer, "missing", [b"a", b"b", b"c"], block_in_ms=200)
+            assert not parked.result(ProduceResult).any_acknowledged
+            cluster.fail_next_produces(Errors.MESSAGE_TOO_LARGE)
+            refused = producer.send(ProducerRecord("orders", b"a"))
+            assert isinstance(refused.exception(PATIENCE_S), RecordTooLargeError)
+            producer.flush()
+            groups = producer.metrics()
+    assert groups["producer-metrics"]["record-error-total"] == 8
+    assert groups["producer-topic-metrics.missing"]["record-error-total"] == 4
+    assert groups["producer-topic-metrics.orders"]["record-error-total"] == 4
