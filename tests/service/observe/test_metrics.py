@@ -13,6 +13,7 @@ from client_core import Errors, NodeStatus, Phase, RecordFailure, Written
 from client_core import events as e
 from client_core.errors import error_for
 from service.base.fast_metrics import Histogram, counters
+from service.observe.http_metrics import HttpMetrics, Observed
 from service.observe.metrics import (
     KEPT_AFTER_LEAVING_S,
     MOST_DEPARTED,
@@ -537,6 +538,34 @@ def test_requests_are_counted_by_route_never_by_path(web: NativeApp) -> None:
     assert requests(web, "GET", "other", "421") == 1
     assert requests(web, "POST", "/v1/topics/{topic}/records", "200") == 1
     assert value(web, "http_requests_in_progress") == 0
+
+
+def counted(metrics: HttpMetrics) -> dict[str, float]:
+    """What it shows: each sample's value by its name and labels."""
+    families = text_string_to_metric_families(generate_latest(metrics).decode())  # type: ignore[arg-type]
+    samples = [sample for family in families for sample in family.samples]
+    return {" ".join((sample.name, *sorted(sample.labels.values()))): sample.value for sample in samples}
+
+
+def test_a_request_that_ended_with_an_exception_is_a_500_and_not_in_progress() -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    metrics = HttpMetrics()
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    with pytest.raises(RuntimeError):
+        run(Observed(broken, metrics)(scope, broken, broken))
+    found = counted(metrics)
+    assert found["pilotfish_http_requests_total 500 GET other"] == 1
+    assert found["pilotfish_http_requests_in_progress"] == 0
+
+
+def test_methods_that_callers_make_up_are_one_label_and_take_no_memory() -> None:
+    metrics = HttpMetrics()
+    for n in range(100):
+        metrics.route_counters(f"M{n}", "/v1/topics", 405).add(0.0)
+    assert counted(metrics)["pilotfish_http_requests_total /v1/topics 405 other"] == 100
+    assert len(metrics._by_route) == 0
 
 
 def test_look_ups_that_waited_are_counted_by_how_they_ended(web: NativeApp) -> None:
