@@ -356,6 +356,22 @@ def test_what_is_remembered_of_refreshes_in_vain_is_bounded() -> None:
     run(scenario())
 
 
+def test_no_refresh_in_vain_is_remembered_of_a_topic_that_has_ended() -> None:
+    async def scenario() -> None:
+        producer = FakeProducer(holds_refreshes=True)
+        ages = ages_over(producer)
+        for n in range(9):
+            producer.set_topics({f"t{n}": 1})  # and no other one is left
+            producer.clock.advance(6_000)
+            waiting = asyncio.create_task(freshened(ages, f"t{n}"))
+            await until(lambda: producer.waiting)
+            producer.finish(producer.waiting[0], MetadataResult(producer.cache))
+            await waiting
+        assert ages.__dict__["_failed"].keys() <= {None, "t8"}
+
+    run(scenario())
+
+
 def test_a_caller_may_wait_less_or_not_at_all_and_not_longer() -> None:
     async def scenario() -> None:
         producer = FakeProducer(holds_refreshes=True)

@@ -326,8 +326,10 @@ def test_connections_are_gauges_of_this_moment(web: NativeApp) -> None:
 
 
 def test_bootstrap_addresses_share_one_label(web: NativeApp) -> None:
-    with_status(web.producer, nodes=(a_node(-1, "ready", 1), a_node(-2, "connecting", 2)))
+    lost = (a_node(-3, "disconnected", 0, 500), a_node(-4, "disconnected", 0, 100))
+    with_status(web.producer, nodes=(a_node(-1, "ready", 1), a_node(-2, "connecting", 2), *lost))
     assert value(web, "broker_in_flight_requests", broker="bootstrap") == 3
+    assert value(web, "broker_reconnect_backoff_seconds", broker="bootstrap") == 0.5
     assert value(web, "broker_connection_state", broker="bootstrap", state="ready") == 1
     assert value(web, "broker_connection_state", broker="bootstrap", state="connecting") == 1
     assert value(web, "broker_in_flight_requests", broker="-1") is None
