@@ -350,7 +350,9 @@ def test_the_latency_of_a_broker_outlives_its_connection(web: NativeApp) -> None
     node = a_node(2, "ready")
     with_status(web.producer, nodes=(node,))
     for event in (
+        *[e.RequestCompleted("Produce", 2, 20, 10, 10)] * 9,
         e.RequestCompleted("Produce", 2, 300, 10, 10),
+        e.RequestCompleted("Produce", 5, 300, 10, 10),  # late: of a broker that left long ago
         e.RequestCompleted("Metadata", 2, 4, 10, 10),
         e.NodeDisconnected(2, "closed", "gone", 0),
         e.BrokersChanged(joined=(), left=(2,), moved=()),
@@ -358,6 +360,8 @@ def test_the_latency_of_a_broker_outlives_its_connection(web: NativeApp) -> None
         web.app.events.emit(event)
     with_status(web.producer, nodes=(replace(node, state="disconnected"),))
     assert value(web, "broker_produce_latency_seconds", broker="2", percentile="99") == 0.3
+    assert (value(web, "broker_produce_latency_seconds", broker="2", percentile="50") or 1) < 0.03
+    assert value(web, "broker_produce_latency_seconds", broker="5", percentile="50") is None
     assert value(web, "broker_other_latency_seconds", broker="2", percentile="50") == 0.004
     web.producer.clock.advance(120_000)
     assert value(web, "broker_produce_latency_seconds", broker="2", percentile="99") is None
