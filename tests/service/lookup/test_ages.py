@@ -208,6 +208,23 @@ def test_all_who_wait_share_one_refresh() -> None:
     run(scenario())
 
 
+def test_who_waits_for_a_topic_more_than_a_running_refresh_has_begins_another() -> None:
+    async def scenario() -> None:
+        producer = FakeProducer(holds_refreshes=True)
+        ages = ages_over(producer, orders=3, audit=1)
+        producer.clock.advance(10_000)
+        first = asyncio.create_task(freshened(ages, "orders"))
+        await until(lambda: producer.waiting)
+        second = asyncio.create_task(freshened(ages, "orders", "audit"))
+        await asyncio.sleep(0)
+        assert names(producer) == [["orders"], ["orders", "audit"]]
+        for ticket in tuple(producer.waiting):
+            producer.finish(ticket, MetadataResult(producer.cache))
+        await asyncio.gather(first, second)
+
+    run(scenario())
+
+
 def test_sparse_callers_of_other_topics_do_not_wait_for_the_next_second() -> None:
     """The topics are so wide that each refresh costs its token for one of them."""
 
