@@ -631,6 +631,15 @@ def test_a_topic_that_the_refresh_finds_deleted_is_404_and_its_end_is_asked_for_
     assert (answer.status_code, answer.json()["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
+def test_the_answer_about_a_broker_refreshes_the_topics_that_it_leads() -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    web.producer.clock.advance(17_000)
+    web.producer.set_topics({"audit": 1}, partial=True)  # the brokers and this topic are fresh
+    assert web.get("/v1/brokers/1").status_code == 200
+    assert names(web.producer) == [["orders"]]
+
+
 def test_a_caller_without_the_right_to_read_a_topic_refreshes_nothing(tmp_path: Path) -> None:
     tokens = TokensFile(tmp_path, billing={"read": ["bills"]})
     web = HttpApp(tokens_file=tokens.setting)

@@ -248,6 +248,26 @@ def test_a_request_has_one_deadline_for_all_that_it_waits_for(web: NativeApp) ->
     assert (answer.status_code, answer.json()["waited_ms"]) == (503, 1_000)
 
 
+def test_the_rounds_in_which_many_unknown_topics_are_asked_for_have_one_deadline() -> None:
+    web = NativeApp(unknown_topics_per_second=1)
+
+    async def scenario() -> None:
+        async with web.client() as client:
+            names = {"lookups": [{"topic": name, "partition": 0} for name in ("a", "b")]}
+            asked = asyncio.create_task(client.post("/v1/leaders?max_block_ms=1000", json=names))
+            for round_of in ("a", "b"):
+                await until(lambda: web.producer.waiting)
+                (ticket,) = web.producer.waiting
+                assert (ticket.asked["names"], ticket.asked["deadline_ms"]) == ([round_of], deadline_ms)
+                web.producer.clock.advance(300)
+                web.producer.set_topics({round_of: 1}, partial=True)
+                web.producer.finish(ticket, MetadataResult(web.producer.cache))
+            assert (await asked).status_code == 200
+
+    deadline_ms = web.producer.clock.now_ms() + 1_000
+    run(scenario())
+
+
 def test_no_input_becomes_something_else(web: NativeApp) -> None:
     places = {
         "/v1/topics/orders/leader?key=%ff": "query",
