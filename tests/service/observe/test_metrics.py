@@ -349,14 +349,15 @@ def test_a_broker_that_left_has_state_0(web: NativeApp) -> None:
 def test_the_latency_of_a_broker_outlives_its_connection(web: NativeApp) -> None:
     node = a_node(2, "ready")
     with_status(web.producer, nodes=(node,))
-    for event in (
+    events: list[e.Event] = [
         *[e.RequestCompleted("Produce", 2, 20, 10, 10)] * 9,
         e.RequestCompleted("Produce", 2, 300, 10, 10),
         e.RequestCompleted("Produce", 5, 300, 10, 10),  # late: of a broker that left long ago
         e.RequestCompleted("Metadata", 2, 4, 10, 10),
         e.NodeDisconnected(2, "closed", "gone", 0),
         e.BrokersChanged(joined=(), left=(2,), moved=()),
-    ):
+    ]
+    for event in events:
         web.app.events.emit(event)
     with_status(web.producer, nodes=(replace(node, state="disconnected"),))
     assert value(web, "broker_produce_latency_seconds", broker="2", percentile="99") == 0.3
@@ -548,13 +549,13 @@ def test_requests_are_counted_by_route_never_by_path(web: NativeApp) -> None:
 
 def counted(metrics: HttpMetrics) -> dict[str, float]:
     """What it shows: each sample's value by its name and labels."""
-    families = text_string_to_metric_families(generate_latest(metrics).decode())  # type: ignore[arg-type]
+    families = text_string_to_metric_families(generate_latest(metrics).decode())
     samples = [sample for family in families for sample in family.samples]
     return {" ".join((sample.name, *sorted(sample.labels.values()))): sample.value for sample in samples}
 
 
 def test_a_request_that_ended_with_an_exception_is_a_500_and_not_in_progress() -> None:
-    async def broken(*_: object) -> None:
+    async def broken(*_: Any) -> Any:
         raise RuntimeError("a bug")
 
     metrics = HttpMetrics()
