@@ -218,6 +218,17 @@ def test_after_an_answer_in_doubt_another_broker_is_asked() -> None:
         assert client.avoided == avoided
 
 
+def test_the_broker_of_an_answer_in_doubt_is_asked_again_when_another_can_not_be_reached() -> None:
+    updater = DefaultMetadataUpdater(_InDoubt(MetadataConfig(0, 0, 0), Random(0)), TEST_CONFIG)
+    client = OneClient()
+    client.can_send = True
+    updater.maybe_update(0, client)
+    updater.handle_successful_response(10, make_in_flight(), read(BROKERS))
+    updater.handle_server_disconnect(20, NODE_1.id, None)
+    updater.maybe_update(20, client)
+    assert (client.avoided, len(client.sent)) == (None, 2)
+
+
 def test_an_answer_that_is_no_metadata_is_a_bug_and_an_unexpected_one_changes_nothing() -> None:
     metadata = known_metadata(now_ms=0)
     updater = DefaultMetadataUpdater(metadata, TEST_CONFIG)

@@ -418,6 +418,17 @@ def test_only_the_denial_of_a_topic_that_was_there_puts_it_in_doubt(metadata: Pr
     assert metadata.is_in_doubt
 
 
+def test_a_denied_topic_with_another_error_is_no_longer_in_doubt(metadata: ProducerMetadata) -> None:
+    """Readers find neither what it was, nor a broker to avoid."""
+    metadata.add("t", 0)
+    answer(metadata)
+    answer(metadata, [], errors={"t": MISSING})
+    assert "t" in metadata.answered_cache.topics
+    answer(metadata, [], errors={"t": 5})
+    assert not metadata.is_in_doubt
+    assert "t" not in metadata.answered_cache.topics
+
+
 def test_a_topic_that_is_forgotten_is_no_longer_in_doubt(metadata: ProducerMetadata) -> None:
     metadata.add("t", 0)
     answer(metadata)
@@ -522,6 +533,19 @@ def test_a_look_up_that_is_produced_to_is_asked_for_only_if_it_is_missing(metada
     for name in ("there", "ailing"):
         metadata.add(name, 0)
     assert not is_update_requested(metadata)
+
+
+def test_a_look_up_that_is_produced_to_before_an_answer_is_left_to_the_schedule(
+    metadata: ProducerMetadata,
+) -> None:
+    """The refreshes outside of it create no topic, and would only report it missing."""
+    metadata.add("looked-up", 5, may_create=False)
+    metadata.add("produced-to", 7, may_create=False)
+    left = []
+    for name in ("produced-to", "looked-up"):
+        metadata.add(name, 9)
+        left.append((metadata.unanswered_topics, metadata.unanswered_since_ms))
+    assert left == [(("looked-up",), 5), ((), None)]
 
 
 def test_a_topic_to_create_that_is_discarded_is_not_asked_for(metadata: ProducerMetadata) -> None:

@@ -5,6 +5,7 @@ JwtResponseParserTest (Kafka 4.3).
 from __future__ import annotations
 
 import base64
+import json
 import socket
 import threading
 from contextlib import ExitStack
@@ -169,6 +170,15 @@ def test_a_redirect_is_not_followed(ask: Ask) -> None:
 def test_an_error_that_repeats_what_was_sent_is_masked(ask: Ask) -> None:
     repeating = answer("401 No", f'{{"errorCode":"E1","errorSummary":"not {CLIENT_SECRET}"}}'.encode())
     assert_refused(ask, repeating, "{where}/token answered 401 (E1 - not [hidden])")
+
+
+def test_a_secret_where_a_long_error_is_cut_is_masked(ask: Ask) -> None:
+    """Of a secret that was cut in two, its half would be shown."""
+    for before in (190, 195):
+        said = json.dumps({"error": "x" * before + CLIENT_SECRET}).encode()
+        error, _, _ = ask(answer("401 No", said))
+        assert isinstance(error, SaslAuthenticationError)
+        assert CLIENT_SECRET[:5] not in error.message
 
 
 def test_something_that_is_no_http_is_a_refusal(ask: Ask) -> None:

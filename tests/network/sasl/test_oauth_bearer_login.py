@@ -423,6 +423,8 @@ def test_the_token_is_kept_while_its_refresh_fails_and_it_is_valid() -> None:
             SecretReloaded(URL_SETTING, "answered 401"),
             SecretReloaded(URL_SETTING, None),
         ]
+        it.clock.slept_ms = 100 * MINUTE_MS
+        assert it.login.token() is None, "that failure is over, and another token is fetched"
 
 
 def test_temporary_trouble_backs_off_from_the_least_to_the_most() -> None:

@@ -100,6 +100,16 @@ def test_a_server_that_wants_to_keep_us_busy_or_a_weak_hash_is_refused() -> None
     assert with_iterations(4096)
 
 
+@pytest.mark.behaviour("SASL-04")
+@pytest.mark.parametrize("said", ["x{nonce}", "x{nonce}x", "{half}x", "x"])
+def test_a_server_whose_nonce_does_not_begin_with_ours_is_refused(said: str) -> None:
+    ours = client()
+    nonce = (ours.evaluate_challenge(b"") or b"").partition(b",r=")[2].decode()
+    theirs = said.format(nonce=nonce, half=nonce[: len(nonce) // 2])
+    with pytest.raises(SaslAuthenticationError, match="does not start with client nonce"):
+        ours.evaluate_challenge(f"r={theirs},s=AAE=,i=4096".encode())
+
+
 def test_repr_says_how_far_it_is_and_nothing_else() -> None:
     ours = client("hunter2", "alice")
     assert repr(ours) == "<ScramSaslClient SCRAM-SHA-512 SEND_CLIENT_FIRST_MESSAGE>"

@@ -42,13 +42,14 @@ def test_the_oldest_batch_sets_the_next_expiry_and_without_any_nothing_expires()
 
 
 def test_expired_batches_are_returned_until_they_are_removed() -> None:
-    old, young = batch(10), batch(50)
-    in_flight = in_flight_of(old, young)
+    old, young, youngest = batch(10), batch(50), batch(70)
+    in_flight = in_flight_of(old, young, youngest)
     assert in_flight.expired(109) == []
     assert in_flight.expired(110) == [old]
     in_flight.remove(old)
     assert in_flight.next_expiry_ms == 150
     assert in_flight.expired(150) == [young]
+    assert in_flight.next_expiry_ms == 170
 
 
 def test_an_expiry_of_what_was_removed_is_set_right_when_it_comes() -> None:

@@ -226,6 +226,18 @@ def test_new_leaders_in_the_answer_are_believed_and_retries_go_to_them_at_once()
     assert sorted(request.destination for request in rig.client.requests) == [9990, 9991]
 
 
+@pytest.mark.behaviour("SND-07")
+def test_of_the_brokers_in_an_answer_only_the_new_leaders_are_remembered() -> None:
+    """A broker could invent any number of others, at any address."""
+    rig = rig_with_leader_epochs()
+    before = rig.metadata.cache.nodes_by_id.keys()
+    moved = produced(ORDERS_0, error=Errors.NOT_LEADER_OR_FOLLOWER, leader=(9990, 101))
+    named = tuple(NodeEndpoint(node_id, "newhost", node_id) for node_id in (9990, 9991))
+    rig.send()
+    rig.answer(moved._replace(node_endpoints=named))
+    assert rig.metadata.cache.nodes_by_id.keys() == before | {9990}
+
+
 @pytest.mark.java("SenderTest.MetadataTopicExpiry")
 def test_an_idle_topic_expires_and_is_held_again_when_a_record_waits_for_it() -> None:
     rig = SenderRig()

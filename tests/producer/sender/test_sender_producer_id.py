@@ -230,6 +230,18 @@ def test_while_a_node_does_not_answer_another_one_is_asked_once_and_the_first_an
     assert rig.idempotence.producer_id_and_epoch == ProducerIdAndEpoch(PRODUCER_ID, 0)
 
 
+@pytest.mark.behaviour("ACC-11")
+def test_while_no_node_answers_about_an_id_it_sleeps_until_a_batch_expires() -> None:
+    rig = waiting_rig()
+    sleeps = SleepRecorder(rig)
+    future = rig.send()
+    rig.turn_after(1_000)  # the other node is asked, and nothing else is due
+    assert rig.client.in_flight_request_count() == 2
+    assert sleeps.last_ms() == DELIVERY_TIMEOUT_MS - 1_000
+    rig.turn_after(sleeps.last_ms())
+    assert isinstance(future.exception(0), TimeoutError)
+
+
 class OneAtATime(MockClient):
     """A client whose one node takes one request at a time, and which has no other node to ask."""
 

@@ -532,6 +532,28 @@ def test_the_first_batch_goes_alone_again_when_the_topic_was_made_again() -> Non
     assert len(rig.client.requests) > 1
 
 
+@pytest.mark.behaviour("IDM-03")
+@pytest.mark.parametrize("is_refused", [False, True], ids=["acknowledged", "renumbered"])
+def test_several_go_again_as_soon_as_one_record_of_a_topic_made_again_is_acknowledged(
+    is_refused: bool,
+) -> None:
+    rig = acknowledged_rig()
+    for topic_id in ("orders", "another"):
+        found = topic("orders", 2, topic_id=topic_id_of(topic_id))
+        rig.client.update_metadata(metadata_response(nodes=1, topics=[found]), 13)
+        rig.send(count=1 if topic_id == "another" else 5)
+        if topic_id == "orders":
+            rig.answer(produced(ORDERS_0, offset=1))
+    if is_refused:  # it begins at 0 under another epoch
+        rig.answer(produced(ORDERS_0, error=Errors.OUT_OF_ORDER_SEQUENCE_NUMBER))
+        rig.turn(2)
+        assert rig.sent_sequence() == (1, 0)
+    rig.answer(produced(ORDERS_0, offset=0))
+    for _ in range(3):
+        rig.send(turns=2)
+    assert len(rig.client.requests) == 3
+
+
 @pytest.mark.behaviour("IDM-02")
 def test_a_retry_keeps_its_sequence() -> None:
     rig = SenderRig(idempotent=True)

@@ -355,6 +355,7 @@ async def test_watchers_and_streams_are_shared() -> None:
                     with pytest.raises(ProblemError, match=f"{share} .*{caller.name} .*is still free"):
                         begin(stack, caller)
             begin(modest, MODEST)
+            begin(third, GREEDY)  # what it held does not count any more
         with ExitStack() as everything:
             for _ in range(8):
                 begin(everything, ANYONE)

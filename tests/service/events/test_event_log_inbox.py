@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from client_core import Node
 from client_core import events as e
 from service.events.inbox import (
     CROWDED,
@@ -121,6 +124,10 @@ def test_a_refresh_for_the_age_of_look_ups_brings_a_snapshot_only_where_somethin
     desk.producer.nodes = desk.producer.nodes[:2]
     desk.producer.set_topics({"orders": 4}, partial=True)
     assert refreshed("age") == 1
+    cache = desk.producer.cache  # the same tables, with another broker
+    nodes = {**cache.nodes_by_id, 7: Node(7, "new", 9092)}
+    desk.producer.cache = replace(cache, cluster=replace(cache.cluster, nodes_by_id=nodes))
+    assert [refreshed("age"), refreshed("age")] == [1, 0]
 
 
 def test_a_produce_answer_that_names_leaders_brings_one_snapshot_without_a_refresh(desk: Desk) -> None:

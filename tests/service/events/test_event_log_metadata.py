@@ -140,6 +140,20 @@ def test_the_answering_node_and_the_reason_are_written(rig: EventLogRig) -> None
     assert (refresh["duration_us"], refresh["outcome"]) == (17_000, "ok")
 
 
+def test_what_a_partial_refresh_brought_has_its_own_time(rig: EventLogRig) -> None:
+    rig.producer.set_topics({"orders": 1})
+    rig.settle()
+    rig.kept.lines.clear()
+    rig.producer.events = e.NO_EVENTS
+    rig.clock.advance(5)
+    rig.producer.set_topics({"refunds": 1}, partial=True)
+    version = rig.producer.cache.update_version
+    rig.log.emit(e.MetadataRefreshed("topic_missing", version, 0, True, 1, 2, 2, 0, "cluster", 3))
+    rig.settle()
+    assert [event["topic"] for event in rig.reported(PARTITION)] == ["refunds"]
+    assert {event["observed_at"] for event in rig.reported()} == {"2023-11-14T22:13:20.005000Z"}
+
+
 def test_a_failed_refresh_is_reported_and_what_is_known_stays_in_it(rig: EventLogRig) -> None:
     rig.producer.set_topics({"orders": 3})
     rig.log.emit(e.MetadataRefreshFailed("expired", "timeout", "late", 30_000, 2))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client_core import (
+    InvalidRecordError,
     NetworkError,
     Phase,
     RecordFailure,
@@ -504,9 +505,12 @@ def test_of_a_submit_only_what_failed_is_sent_again() -> None:
     assert (desk.outbox.take(1_000), desk.topic.written) == ([Line(b"two")], 2)
 
 
-def test_a_line_that_no_broker_takes_is_lost_alone(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RecordTooLargeError("too large"), InvalidRecordError("no key")])
+def test_a_line_that_no_broker_takes_is_lost_alone(
+    caplog: pytest.LogCaptureFixture, error: KafkaError
+) -> None:
     desk = TopicDesk()
-    desk.producer.outcome_of = only_the_second_fails(RecordTooLargeError("too large"))
+    desk.producer.outcome_of = only_the_second_fails(error)
     desk.send("one", "two", "three")
     desk.turn()
     assert (desk.topic.written, len(desk.outbox), desk.outbox.dropped) == (2, 0, 1)

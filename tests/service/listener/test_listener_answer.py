@@ -262,8 +262,12 @@ async def test_where_tokens_are_in_use_an_answer_in_one_piece_says_that_it_depen
             caller.send(asked)
             status, headers, _ = await caller.answer()
             assert (status, headers["vary"]) == (200, "Authorization")
-        caller.send(request(LEADER, "authorization: Bearer wrong"))
+        wrong = "authorization: Bearer wrong"
+        caller.send(request(LEADER, wrong))
         assert (await caller.answer())[0] == 401
+        for two in ((wrong, shown), (shown, wrong), (shown, shown)):
+            caller.send(request(LEADER, *two))
+            assert (await caller.answer())[0] == 400, two
 
 
 async def test_a_bug_in_a_ready_answer_ends_that_connection_and_no_other(

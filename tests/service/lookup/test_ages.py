@@ -208,6 +208,23 @@ def test_all_who_wait_share_one_refresh() -> None:
     run(scenario())
 
 
+def test_who_waits_for_a_topic_more_than_a_running_refresh_has_begins_another() -> None:
+    async def scenario() -> None:
+        producer = FakeProducer(holds_refreshes=True)
+        ages = ages_over(producer, orders=3, audit=1)
+        producer.clock.advance(10_000)
+        first = asyncio.create_task(freshened(ages, "orders"))
+        await until(lambda: producer.waiting)
+        second = asyncio.create_task(freshened(ages, "orders", "audit"))
+        await asyncio.sleep(0)
+        assert names(producer) == [["orders"], ["orders", "audit"]]
+        for ticket in tuple(producer.waiting):
+            producer.finish(ticket, MetadataResult(producer.cache))
+        await asyncio.gather(first, second)
+
+    run(scenario())
+
+
 def test_sparse_callers_of_other_topics_do_not_wait_for_the_next_second() -> None:
     """The topics are so wide that each refresh costs its token for one of them."""
 
@@ -352,6 +369,22 @@ def test_what_is_remembered_of_refreshes_in_vain_is_bounded() -> None:
                 for ticket in producer.waiting:
                     producer.finish(ticket, MetadataResult(producer.cache))
         assert len(ages.__dict__["_failed"]) <= 2 * MOST_TOPICS
+
+    run(scenario())
+
+
+def test_no_refresh_in_vain_is_remembered_of_a_topic_that_has_ended() -> None:
+    async def scenario() -> None:
+        producer = FakeProducer(holds_refreshes=True)
+        ages = ages_over(producer)
+        for n in range(9):
+            producer.set_topics({f"t{n}": 1})  # and no other one is left
+            producer.clock.advance(6_000)
+            waiting = asyncio.create_task(freshened(ages, f"t{n}"))
+            await until(lambda: producer.waiting)
+            producer.finish(producer.waiting[0], MetadataResult(producer.cache))
+            await waiting
+        assert ages.__dict__["_failed"].keys() <= {None, "t8"}
 
     run(scenario())
 
@@ -596,6 +629,15 @@ def test_a_topic_that_the_refresh_finds_deleted_is_404_and_its_end_is_asked_for_
 
     answer = run(scenario())
     assert (answer.status_code, answer.json()["kafka_error"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def test_the_answer_about_a_broker_refreshes_the_topics_that_it_leads() -> None:
+    web = HttpApp()
+    web.producer.set_topics({"orders": 3})
+    web.producer.clock.advance(17_000)
+    web.producer.set_topics({"audit": 1}, partial=True)  # the brokers and this topic are fresh
+    assert web.get("/v1/brokers/1").status_code == 200
+    assert names(web.producer) == [["orders"]]
 
 
 def test_a_caller_without_the_right_to_read_a_topic_refreshes_nothing(tmp_path: Path) -> None:

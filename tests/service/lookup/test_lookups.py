@@ -182,6 +182,14 @@ def test_min_version_waits_for_that_update_by_kafkas_own_limit(web: NativeApp) -
     assert answer.headers["pilotfish-metadata-version"] == version
 
 
+def test_both_demands_are_made_of_one_update_where_neither_is_met(web: NativeApp) -> None:
+    version = f"{web.app.sidecar.boot}-2"
+    web.producer.clock.advance(10_000)
+    refresh = refreshed(web, max_age_ms=9, min_version=2, wait_ms=60_000)
+    answer = web.get(f"/v1/topics/orders?max_age_ms=9&min_version={version}", ends=refresh)
+    assert (answer.headers["age"], answer.headers["pilotfish-metadata-version"]) == ("0", version)
+
+
 def test_max_age_is_that_of_the_oldest_of_several_topics(web: NativeApp) -> None:
     web.producer.set_topics({"orders": 3, "audit": 1})
     web.producer.clock.advance(10_000)
@@ -240,6 +248,26 @@ def test_a_request_has_one_deadline_for_all_that_it_waits_for(web: NativeApp) ->
     assert (answer.status_code, answer.json()["waited_ms"]) == (503, 1_000)
 
 
+def test_the_rounds_in_which_many_unknown_topics_are_asked_for_have_one_deadline() -> None:
+    web = NativeApp(unknown_topics_per_second=1)
+
+    async def scenario() -> None:
+        async with web.client() as client:
+            names = {"lookups": [{"topic": name, "partition": 0} for name in ("a", "b")]}
+            asked = asyncio.create_task(client.post("/v1/leaders?max_block_ms=1000", json=names))
+            for round_of in ("a", "b"):
+                await until(lambda: web.producer.waiting)
+                (ticket,) = web.producer.waiting
+                assert (ticket.asked["names"], ticket.asked["deadline_ms"]) == ([round_of], deadline_ms)
+                web.producer.clock.advance(300)
+                web.producer.set_topics({round_of: 1}, partial=True)
+                web.producer.finish(ticket, MetadataResult(web.producer.cache))
+            assert (await asked).status_code == 200
+
+    deadline_ms = web.producer.clock.now_ms() + 1_000
+    run(scenario())
+
+
 def test_no_input_becomes_something_else(web: NativeApp) -> None:
     places = {
         "/v1/topics/orders/leader?key=%ff": "query",
@@ -257,6 +285,18 @@ def test_no_input_becomes_something_else(web: NativeApp) -> None:
     assert {path: answer.json()["place"] for path, answer in answers.items()} == places
     assert {answer.status_code for answer in answers.values()} <= {400, 422}
     assert web.get("/v1/topics/orders?min_version=7").status_code == 422
+
+
+def test_a_wait_is_reported_as_the_caller_has_waited(web: NativeApp) -> None:
+    """The client begins its own count a moment later."""
+
+    def late(ticket: FakeTicket) -> None:
+        web.producer.clock.advance(700)
+        web.producer.time_out(ticket, waited_ms=699)
+
+    web.producer.clock.advance(10_000)
+    answer = web.get("/v1/cluster?max_age_ms=1&max_block_ms=700", ends=late)
+    assert (answer.status_code, answer.json()["waited_ms"]) == (503, 700)
 
 
 def test_a_refresh_that_does_not_come_is_503_with_its_phase(web: NativeApp) -> None:

@@ -109,6 +109,7 @@ def test_a_time_out_has_its_cause_and_what_a_leader_says_is_the_reason(web: Http
     gone = TimeoutError("late")
     gone.__cause__ = UnknownTopicOrPartitionError("gone")
     assert refused(web, NATIVE, gone).json()["type"] == "/problems/unknown-topic"
+    assert refused(web, V2, gone).json()["error_code"] == 40403
     denied = refused(web, NATIVE, TopicAuthorizationError("no"))
     assert (denied.status_code, denied.json()["type"]) == (403, "/problems/topic-forbidden")
 

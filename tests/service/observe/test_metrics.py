@@ -13,6 +13,7 @@ from client_core import Errors, NodeStatus, Phase, RecordFailure, Written
 from client_core import events as e
 from client_core.errors import error_for
 from service.base.fast_metrics import Histogram, counters
+from service.observe.http_metrics import HttpMetrics, Observed
 from service.observe.metrics import (
     KEPT_AFTER_LEAVING_S,
     MOST_DEPARTED,
@@ -325,8 +326,10 @@ def test_connections_are_gauges_of_this_moment(web: NativeApp) -> None:
 
 
 def test_bootstrap_addresses_share_one_label(web: NativeApp) -> None:
-    with_status(web.producer, nodes=(a_node(-1, "ready", 1), a_node(-2, "connecting", 2)))
+    lost = (a_node(-3, "disconnected", 0, 500), a_node(-4, "disconnected", 0, 100))
+    with_status(web.producer, nodes=(a_node(-1, "ready", 1), a_node(-2, "connecting", 2), *lost))
     assert value(web, "broker_in_flight_requests", broker="bootstrap") == 3
+    assert value(web, "broker_reconnect_backoff_seconds", broker="bootstrap") == 0.5
     assert value(web, "broker_connection_state", broker="bootstrap", state="ready") == 1
     assert value(web, "broker_connection_state", broker="bootstrap", state="connecting") == 1
     assert value(web, "broker_in_flight_requests", broker="-1") is None
@@ -346,15 +349,20 @@ def test_a_broker_that_left_has_state_0(web: NativeApp) -> None:
 def test_the_latency_of_a_broker_outlives_its_connection(web: NativeApp) -> None:
     node = a_node(2, "ready")
     with_status(web.producer, nodes=(node,))
-    for event in (
+    events: list[e.Event] = [
+        *[e.RequestCompleted("Produce", 2, 20, 10, 10)] * 9,
         e.RequestCompleted("Produce", 2, 300, 10, 10),
+        e.RequestCompleted("Produce", 5, 300, 10, 10),  # late: of a broker that left long ago
         e.RequestCompleted("Metadata", 2, 4, 10, 10),
         e.NodeDisconnected(2, "closed", "gone", 0),
         e.BrokersChanged(joined=(), left=(2,), moved=()),
-    ):
+    ]
+    for event in events:
         web.app.events.emit(event)
     with_status(web.producer, nodes=(replace(node, state="disconnected"),))
     assert value(web, "broker_produce_latency_seconds", broker="2", percentile="99") == 0.3
+    assert (value(web, "broker_produce_latency_seconds", broker="2", percentile="50") or 1) < 0.03
+    assert value(web, "broker_produce_latency_seconds", broker="5", percentile="50") is None
     assert value(web, "broker_other_latency_seconds", broker="2", percentile="50") == 0.004
     web.producer.clock.advance(120_000)
     assert value(web, "broker_produce_latency_seconds", broker="2", percentile="99") is None
@@ -537,6 +545,34 @@ def test_requests_are_counted_by_route_never_by_path(web: NativeApp) -> None:
     assert requests(web, "GET", "other", "421") == 1
     assert requests(web, "POST", "/v1/topics/{topic}/records", "200") == 1
     assert value(web, "http_requests_in_progress") == 0
+
+
+def counted(metrics: HttpMetrics) -> dict[str, float]:
+    """What it shows: each sample's value by its name and labels."""
+    families = text_string_to_metric_families(generate_latest(metrics).decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {" ".join((sample.name, *sorted(sample.labels.values()))): sample.value for sample in samples}
+
+
+def test_a_request_that_ended_with_an_exception_is_a_500_and_not_in_progress() -> None:
+    async def broken(*_: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    metrics = HttpMetrics()
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    with pytest.raises(RuntimeError):
+        run(Observed(broken, metrics)(scope, broken, broken))
+    found = counted(metrics)
+    assert found["pilotfish_http_requests_total 500 GET other"] == 1
+    assert found["pilotfish_http_requests_in_progress"] == 0
+
+
+def test_methods_that_callers_make_up_are_one_label_and_take_no_memory() -> None:
+    metrics = HttpMetrics()
+    for n in range(100):
+        metrics.route_counters(f"M{n}", "/v1/topics", 405).add(0.0)
+    assert counted(metrics)["pilotfish_http_requests_total /v1/topics 405 other"] == 100
+    assert len(metrics._by_route) == 0
 
 
 def test_look_ups_that_waited_are_counted_by_how_they_ended(web: NativeApp) -> None:

@@ -79,6 +79,16 @@ def test_the_last_failure_of_a_node_is_kept_with_the_beginning_of_its_run(
     )
 
 
+def test_a_run_of_failures_is_one_however_long_it_lasts(slowness: Slowness, clock: MockClock) -> None:
+    begun_ms = clock.now_ms()
+    for _ in range(5):
+        slowness.emit(request(2, 100, error=Errors.REQUEST_TIMED_OUT))
+        clock.advance(RUN_GAP_MS)
+    failure = slowness.observed().nodes[2].last_failure
+    assert failure is not None
+    assert (failure.since_ms, failure.times) == (begun_ms, 5)
+
+
 def test_a_failure_after_a_pause_begins_another_run(slowness: Slowness, clock: MockClock) -> None:
     slowness.emit(e.BatchRetried("orders", 0, 3, Errors.NOT_ENOUGH_REPLICAS, 2))
     clock.advance(RUN_GAP_MS + 1)
@@ -145,6 +155,16 @@ def test_records_are_summed_up_for_good_and_by_second(slowness: Slowness, clock:
     assert (last.records, last.failed_records, last.delivered_bytes) == (15, 2, 200)
     assert (last.batches, last.total_ms, last.max_ms) == (2, 60, 40)
     assert observed.produce.count == 2
+
+
+def test_records_that_were_taken_back_have_failed_in_their_second(
+    slowness: Slowness, clock: MockClock
+) -> None:
+    slowness.emit(finished(2, error=Errors.REQUEST_TIMED_OUT))
+    slowness.emit(e.RecordsCancelled("orders", 3, Errors.REQUEST_TIMED_OUT, Errors.NONE))
+    clock.advance(1_000)
+    observed = slowness.observed()
+    assert (observed.failed_records, observed.seconds[-1].failed_records) == (5, 5)
 
 
 def test_the_last_leader_changes_are_kept_with_their_time(slowness: Slowness, clock: MockClock) -> None:

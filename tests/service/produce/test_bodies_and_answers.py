@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from client_core import AcknowledgedRun, ProducerRecord, RecordMetadata
 from service.produce.body_threads import FEW_RECORDS, SURELY_LIGHT_BYTES, BodyThreads, is_light, let_go
-from service.produce.produce_answers import answer_of, answer_of_runs
-from service.wire.errors import ProblemError
+from service.produce.produce_answers import answer_of, answer_of_runs, in_common
+from service.wire.errors import Problem, ProblemError
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import FakeResult
 from tests.support.http_app import NativeApp
@@ -141,3 +141,10 @@ def test_a_long_answer_has_a_result_for_each_record(count: int) -> None:
     answer = answer_of("orders", receipts, 200)
     assert [result["offset"] for result in json.loads(answer.body)["results"]] == list(range(7, 7 + count))
     assert answer_of_runs("orders", [AcknowledgedRun(count, 0, 7, 5)], 200) == answer
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_failures_with_one_status_any_unknown_outcome_makes_all_unknown(order: int) -> None:
+    failures = [Problem(500, "refused", written="no"), Problem(500, "perhaps stored", written="unknown")]
+    assert in_common(failures[::order], []).written == "unknown"
+    assert in_common(failures[:1] * 2, []).written == "no"

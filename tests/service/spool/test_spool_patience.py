@@ -184,6 +184,22 @@ def test_a_topic_that_was_allowed_in_between_is_waited_for_anew(rig: SpoolRig) -
     assert dead_letters_of(rig) == []
 
 
+def test_a_topic_of_which_a_record_is_delivered_is_waited_for_anew_while_others_are_behind(
+    rig: SpoolRig,
+) -> None:
+    large = "s" * 131_000  # in a request of its own
+    fail_values(rig, failure(TopicAuthorizationError()), "first", large)
+    rig.spool_in([record("first"), record(large)])
+    refused_while(rig, seconds=59)
+    fail_values(rig, failure(TopicAuthorizationError()), large)
+    rig.deliver_after(1_000)
+    assert rig.sent[-2:] == ["first", large]
+    refused_while(rig, seconds=59)
+    assert dead_letters_of(rig) == []
+    rig.deliver_after(1_000)
+    assert dead_letters_of(rig) == [(large, "forbidden")]
+
+
 def test_of_many_records_that_are_too_large_only_the_first_is_waited_for(rig: SpoolRig) -> None:
     too_large_above(rig, 20)
     values = [("L" * 30 if n % 3 == 1 else "s") + f"{n:03d}" for n in range(60)]

@@ -119,6 +119,7 @@ def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
             size,
             1,
         )  # the cut is on the disk
+        refused(rig.spool_in(records(30)))  # the same again, which is not said again
         rig.disk.room_bytes = None
         assert rig.spool_in([record("next")]) == Spooled(2, 1)
         rig.spool_in([record("last")])
@@ -126,6 +127,15 @@ def test_a_full_disk_is_a_refusal_of_which_nothing_stays(
     said = [r.message for r in caplog.records if r.name.startswith("service.spool.writer")]
     assert [line.split(" in ")[0] for line in said] == ["spool: can't write", said[-1]]
     assert said[-1].endswith("can be written to again")
+
+
+def test_after_somebody_deleted_its_file_a_new_one_takes_the_next_records(rig: SpoolRig) -> None:
+    rig.spool_in([record("deleted")])
+    rig.segments[0].unlink()
+    for sequence, name in ((2, "next"), (3, "last")):
+        assert rig.spool_in([record(name)]) == Spooled(sequence, 1)
+    assert (len(rig.segments), rig.disk.open_files) == (1, 1)
+    assert undelivered(rig) == ["next", "last"]
 
 
 def test_a_file_that_can_not_be_begun_is_a_refusal(rig: SpoolRig) -> None:

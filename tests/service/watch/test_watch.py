@@ -651,6 +651,18 @@ async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: Nati
     assert answer["version"] == version(web, 3)
 
 
+async def test_a_poll_asks_for_an_unknown_topic_no_longer_than_a_look_up_does(web: NativeApp) -> None:
+    query = f"topics=payments,nope&last_event_id={version(web, 1)}&max_block_ms=60000"
+    waiting = await waiting_poll(web, query)
+    await until(lambda: web.producer.waiting)
+    (asked,) = web.producer.waiting
+    wait_ms = web.settings.internal.lookup_wait_ms
+    assert asked.asked["deadline_ms"] == web.producer.clock.now_ms() + wait_ms
+    web.producer.say_unknown(asked)
+    await change(web, 2, changed(payments=1))
+    assert len((await waiting).json()["changes"]) == 1
+
+
 async def test_changes_that_are_not_kept_are_a_reset_for_min_version_too() -> None:
     web = of_orders(watch_history_events=1)
     await poll(web, "")

@@ -174,6 +174,12 @@ def test_a_packed_octet_stream_is_its_plain_value(web: HttpApp) -> None:
     assert web.producer.submitted[0][0].value == value
 
 
+def test_the_name_of_the_coding_may_be_in_any_case(web: HttpApp) -> None:
+    for path, (media_type, body) in BODIES.items():
+        answer = post(web, gzip.compress(body), path, content_type=media_type, content_encoding="GZip")
+        assert answer.is_success, path
+
+
 def test_a_packed_request_repeats_the_plain_one(web: HttpApp) -> None:
     first = web.post(PATH, content=ONE, headers={**JSON, "idempotency-key": "k"})
     again = post(web, gzip.compress(ONE), idempotency_key="k")
