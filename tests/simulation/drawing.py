@@ -49,6 +49,8 @@ _REPEATS: Final = 0.1
 _SLOW_SPOOLS: Final = 0.15
 #: How many seeds have callers with tokens, who use each other's keys.
 _TENANTS: Final = 0.1
+#: How many seeds have keyed requests that come several times at once.
+_DOUBLED: Final = 0.1
 #: How many seeds go on after a pause that is longer than unused topics are kept, by how many requests.
 _PAUSES: Final = 0.1
 _AFTER_A_PAUSE: Final = 20
@@ -230,7 +232,17 @@ def plan_of(seed: int) -> Plan:
     tenants = Random(f"tenants {seed}")
     if tenants.random() < _TENANTS:
         requests = _of_tenants(requests, tenants)
+    doubled = Random(f"doubled {seed}")
+    if doubled.random() < _DOUBLED:
+        requests = [_doubled(one, doubled) for one in requests]
     return Plan(seed, kafka, settings, has_spool, sidecars, sync_ms, topics, requests, faults)
+
+
+def _doubled(request: RequestPlan, random: Random) -> RequestPlan:
+    """Perhaps it comes two or three times at once, under one key."""
+    if request.form == "ndjson" or request.has_token or random.random() < 0.5:
+        return request
+    return request._replace(has_key=True, doubles=random.choice((1, 2)))
 
 
 def _of_tenants(requests: Sequence[RequestPlan], random: Random) -> list[RequestPlan]:

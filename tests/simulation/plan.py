@@ -66,6 +66,8 @@ class RequestPlan(NamedTuple):
     #: Whether its caller has a token, and the number of its Idempotency-Key; None: its own number.
     has_token: bool = False
     key: int | None = None
+    #: How often it is sent once more over other connections, a few ms later.
+    doubles: int = 0
 
     def topic_of(self, record: RecordPlan) -> str:
         """Returns the topic of one of its records."""

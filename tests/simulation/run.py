@@ -44,6 +44,9 @@ _SHORTEST_RETRY_MS: Final = 1
 _MOST_WAITS: Final = 1_000
 #: Of the states that a file system may leave after a power cut, how many are looked at.
 _STATES: Final = 12
+#: The numbers of tries that are sent at the same time begin here, and the time between them.
+_DOUBLES: Final = 100
+_DOUBLED_MS: Final = 5
 
 
 #: What the model calls an outcome.
@@ -210,12 +213,16 @@ class Run:
     # -- callers ---------------------------------------------------------------------------------------------
 
     def _send(self, request: RequestPlan, number: int) -> None:
-        process = self.sidecars[request.retry_sidecar if number else request.sidecar]
+        """Sends a request, or sends it again: `number` of 0, or of 1 and up, or of _DOUBLES and up."""
+        is_first = number == 0 or number >= _DOUBLES
+        process = self.sidecars[request.sidecar if is_first else request.retry_sidecar]
         if process is None or not process.is_alive:  # connection refused
             self._perhaps_again(request, number)
             return
         if not number:
             self._to_come -= 1
+            for double in range(request.doubles):
+                self.world.at((double + 1) * _DOUBLED_MS, partial(self._send, request, _DOUBLES + double))
         attempt = Attempt(self.world, process, request, number)
         attempt.over = self._over
         self.attempts.append(attempt)
@@ -242,16 +249,17 @@ class Run:
             self._perhaps_again(attempt.request, attempt.number + 1)
 
     def _before(self, attempt: Attempt) -> list[Attempt]:
-        """Returns the earlier tries of a request that were of the same process."""
-        if not attempt.number:
-            return []
-        return [
+        """Returns the earlier tries of a request that were of the same process.
+
+        None of them if one was under way when this one began: it may have got that one's answer.
+        """
+        tries = [
             other
-            for other in self.attempts
-            if other.request is attempt.request
-            and other.number < attempt.number
-            and other.process is attempt.process
+            for other in itertools.takewhile(lambda other: other is not attempt, self.attempts)
+            if other.request is attempt.request and other.process is attempt.process
         ]
+        ended = [other for other in tries if other.is_over and other.over_ms <= attempt.since_ms]
+        return ended if len(ended) == len(tries) else []
 
     def _perhaps_again(self, request: RequestPlan, number: int) -> None:
         if 0 < number <= request.retries:

@@ -333,12 +333,16 @@ def test_what_is_sized_for_a_memory_limit_is_not_reported_as_changed_and_too_muc
     assert web.app.sidecar.admission.limits[1] < settings_of().max_waiting_bytes
 
 
-def test_the_level_of_the_file_ends_a_change_for_some_seconds(web: HttpApp, root: logging.Logger) -> None:
+@pytest.mark.parametrize("level", ["error", "debug"])
+def test_the_level_of_the_file_ends_a_change_for_some_seconds(
+    web: HttpApp, root: logging.Logger, level: str
+) -> None:
+    """Also where both are the same: it is for good then."""
     log_level = LogLevel(root)
     end = log_level.set_for_a_while("debug", "a test")
-    read_again(lambda: settings_of(log_level="error"), web.app.sidecar, settings_of(), None, log_level)
+    read_again(lambda: settings_of(log_level=level), web.app.sidecar, settings_of(), None, log_level)
     end()
-    assert log_level.now == "error"
+    assert log_level.now == level
 
 
 def test_an_invalid_file_changes_nothing(
