@@ -130,8 +130,21 @@ class Judge:
             if outcome.what == "spooled":
                 assert outcome.offset is not None
                 self._note_entry(outcome.offset, request.topic_of(record), value_of(record))
+        if attempt.status == 504 and request.has_key:
+            self._judge_joined(attempt)
         self._judge_failures(attempt, outcomes)
         self._note_hard_states(attempt, outcomes)
+
+    def _judge_joined(self, attempt: Attempt) -> None:
+        """A try waits in vain only while no other one under its key has been acknowledged."""
+        for other in self._run.attempts:
+            if other.request is not attempt.request or other.process is not attempt.process:
+                continue
+            is_known = other.status in (200, 202) and not other.is_cut
+            if is_known and attempt.body_ms <= other.over_ms < attempt.over_ms - _SLACK_MS:
+                raise SimulationError(
+                    "late", f"{attempt.name} was answered 504, and {other.name} was {other.status} before"
+                )
 
     def _judge_failures(self, attempt: Attempt, outcomes: list[Outcome]) -> None:
         """Each failure must have had its cause."""
