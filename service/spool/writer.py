@@ -200,12 +200,7 @@ class SpoolWriter:
     # -- the writer's thread ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
-            with self._condition:
-                while not self._queue and not self._closed:
-                    self._condition.wait()
-                if not self._queue:
-                    break
+        while self._has_work():
             try:
                 self.turn()
             except Exception:  # noqa: BLE001
@@ -214,6 +209,13 @@ class SpoolWriter:
         if self._open is not None:
             self._disk.close(self._open.descriptor)
             self._open = None
+
+    def _has_work(self) -> bool:
+        """Waits for requests; returns False once the spool is closed and all are written."""
+        with self._condition:
+            while not self._queue and not self._closed:
+                self._condition.wait()
+            return bool(self._queue)
 
     def turn(self) -> None:
         """Writes the next group, if one waits, and reports the outcomes."""

@@ -291,7 +291,7 @@ class ReplicatedBrokers(Replication):
                 waiting.errors[place] = Errors.NOT_LEADER_OR_FOLLOWER
             elif replica.hw < end:
                 continue
-            elif len(view.isr) < min(config.min_insync_replicas, len(view.replicas)):
+            elif len(self.isr(broker_id, place)) < min(config.min_insync_replicas, len(view.replicas)):
                 waiting.errors[place] = Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             del waiting.needs[place]
             if not waiting.needs:

@@ -47,6 +47,8 @@ _FAULTS_OF_A_PIPELINE: Final = (
 _REPEATS: Final = 0.1
 #: How many seeds with a spool have slow bodies for it, on a disk that is slow, fails, and loses its power.
 _SLOW_SPOOLS: Final = 0.15
+#: How many seeds with a spool have a topic with more bytes than its delivery has in memory, in large records.
+_LARGE_FLOODS: Final = 0.03
 #: How many seeds have callers with tokens, who use each other's keys.
 _TENANTS: Final = 0.1
 #: How many seeds have keyed requests that come several times at once.
@@ -189,7 +191,14 @@ def plan_of(seed: int) -> Plan:
     if _OF_DEAD_LETTERS.union(_REFUSALS) & set(kinds):
         settings["spool_topic_wait_ms"] = 1_000  # each record may have to wait for it, one after the other
     floods = has_spool and Random(f"flood {seed}").random() < _FLOODS
-    if floods:
+    large = Random(f"a flood of large records {seed}")
+    if has_spool and not floods and large.random() < _LARGE_FLOODS:
+        floods = True
+        topics[0] = topics[0]._replace(created_ms=_FLOODED_MS)
+        kafka["buffer.memory"] = "1000000"
+        settings |= {"spool_max_bytes": 256 * 1_048_576, "max_waiting_bytes": 67_108_864}
+        requests = [_enlarged(one, large) for one in _flood(large, topics[0], kafka)]
+    elif floods:
         topics[0] = topics[0]._replace(created_ms=_FLOODED_MS)
         requests = _flood(random, topics[0], kafka)
     else:
@@ -296,7 +305,9 @@ def _spooled_slowly(request: RequestPlan, random: Random) -> RequestPlan:
 
 def _amid_the_spool(random: Random, at_ms: int) -> Iterator[FaultPlan]:
     """Ends the process while the disk has a part of what the spool writes, or has failed to."""
-    dies = FaultPlan(random.choice((2, 20, 100, 300)), random.choice(("power cut", "sigkill")), 2, 100)
+    dies = FaultPlan(
+        random.choice((2, 20, 100, 300)), random.choice(("power cut", "sigkill", "sigterm")), 2, 100
+    )
     if random.random() < 0.5:
         yield FaultPlan(at_ms, "slow disk", 2, 900, then=dies)
         return
@@ -364,6 +375,13 @@ def _flood(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[R
         )
         for number in range(_FLOOD)
     ]
+
+
+def _enlarged(request: RequestPlan, random: Random) -> RequestPlan:
+    """Fewer records, of a size of which few are in one read of the disk."""
+    count = random.choice((1, 2, 3))
+    records = [record._replace(size=random.choice((20_000, 60_000))) for record in request.records[:count]]
+    return request._replace(records=records)
 
 
 def _pipeline(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[RequestPlan]:

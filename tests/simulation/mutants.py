@@ -35,13 +35,11 @@ _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
     "listing-of-before": "nobody looks anything up",
     "answers-of-before-on-a-left-connection": "nobody looks anything up",
     "empty-value-read-as-null": "no value is empty",
-    "spool-close-leaves-the-queue": "the writer's actor writes the queue",
     "unresolved-sequences-not-waited-for": "what comes too early is refused, and numbered again",
     "old-epoch-acknowledges": "what is sent too early under a new epoch is refused, and sent again",
     "new-partition-overtaken": "one turn learns of a partition and looks at what waits for it",
     "memory-kept-for-a-missing-partition": "no topic loses partitions between a wait for memory and its end",
     "memory-and-places-kept": "the second of the two is out of sight, and the first",
-    "spool-delivery-forgets-the-last-on-the-disk": "no read ends just before the last record of all",
 }
 _FOUND: Final = re.compile(r"^seed (?P<seed>\d+): (?P<why>.*)$", re.MULTILINE)
 

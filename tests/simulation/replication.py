@@ -160,6 +160,19 @@ class Replication(ABC):
         assert state is not None
         return state
 
+    def isr(self, broker_id: int, place: Place) -> Sequence[int]:
+        """Returns the in-sync replicas as a leader counts them.
+
+        It changes them itself (AlterPartition), so it knows them even where its metadata is old, unless it is
+        cut off from the controller.
+        """
+        view = self.view(broker_id, place)
+        if broker_id in self.isolated or self.is_stray(broker_id, place[0]):
+            return view.isr
+        true = self._true(place)
+        is_leader = (true.leader, true.leader_epoch) == (broker_id, view.leader_epoch)
+        return true.isr if is_leader else view.isr
+
     def advance(self, broker_id: int, place: Place) -> None:
         """Moves a leader's high watermark, and answers what waited for it."""
         if self.state.caches[broker_id].partition(*place) is None:
@@ -168,7 +181,7 @@ class Replication(ABC):
         replica = self.replica(broker_id, place)
         if view.leader == broker_id:
             ends = [replica.log.end_offset]
-            ends += [replica.ends.get(other, 0) for other in view.isr if other != broker_id]
+            ends += [replica.ends.get(other, 0) for other in self.isr(broker_id, place) if other != broker_id]
             replica.hw = max(replica.hw, min(ends))
             self.committed_to[place] = max(self.committed_to.get(place, 0), replica.hw)
         self.answer_waiting(broker_id, place)
@@ -229,7 +242,7 @@ class Replication(ABC):
         mine.log.replicate(new)
         mine.hw = min(theirs.hw, mine.log.end_offset)
         theirs.ends[follower] = mine.log.end_offset
-        if follower not in of_leader.isr and mine.log.end_offset >= theirs.hw:
+        if follower not in self.isr(leader, place) and mine.log.end_offset >= theirs.hw:
             self._grow(leader, follower, place)
         self.advance(leader, place)
 
@@ -264,12 +277,13 @@ class Replication(ABC):
         replica = self.replica(leader, place)
         if view.leader != leader or self._true(place).leader != leader:
             return
-        late = [other for other in view.isr if other != leader and replica.ends.get(other, 0) < end]
+        isr = self.isr(leader, place)
+        late = [other for other in isr if other != leader and replica.ends.get(other, 0) < end]
         if not late:
             return
         self.world.reach("the in-sync replicas shrank")
         self.world.log(f"broker {leader}", f"{place[0]}-{place[1]}: {late} are not in sync")
-        self.state.controller.set_isr(*place, [other for other in view.isr if other not in late])
+        self.state.controller.set_isr(*place, [other for other in isr if other not in late])
         self.advance(leader, place)
 
     def _grow(self, leader: int, follower: int, place: Place) -> None:

@@ -126,18 +126,24 @@ class WriterActor:
         self._writer = writer
         self._condition = writer._condition = _Notified()
         self._waits = True
+        self._has_ended = False
 
     def due_ms(self, now_ms: int) -> int | None:
-        may_look = self._condition.was_notified or not self._waits
-        return now_ms if may_look and self._writer._queue else None
+        writer = self._writer
+        if self._has_ended or not (writer._queue or writer._closed):
+            return None
+        return now_ms if self._condition.was_notified or not self._waits else None
 
     def run(self) -> None:
         self._condition.was_notified = False
+        if not self._writer._has_work():
+            self._has_ended = True
+            return
         try:
             self._writer.turn()
         except KilledError:
             return
-        self._waits = not self._writer._queue
+        self._waits = not (self._writer._queue or self._writer._closed)
 
 
 class DeliveryActor:
@@ -454,6 +460,8 @@ class Process:
     def _end_if_alive(self, closing: asyncio.Future[None], ended: Callable[[], None]) -> Callable[[], None]:
         def end() -> None:
             closing.result()  # raises what went wrong there
+            if self.is_alive and self.spool is not None and self.spool.writer._queue:
+                raise SimulationError("answered", "SIGTERM left requests to the spool's writer")
             if self.is_alive:
                 self.kill()
                 ended()

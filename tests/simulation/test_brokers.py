@@ -106,6 +106,27 @@ def test_a_record_is_acknowledged_when_all_in_sync_replicas_have_it() -> None:
     assert cluster.values(2) == [b"a", b"b"]
 
 
+def test_a_leader_with_old_metadata_waits_for_a_replica_that_it_has_let_in() -> None:
+    """Seed 532413: it acknowledged without that one, which was the next leader."""
+    cluster = Cluster()
+    cluster.brokers.kill(2)
+    cluster.sent(b"a")
+    cluster.run_for(5_000)
+    assert 2 not in cluster.isr
+    cluster.brokers.state.controller.freeze(LEADER)
+    cluster.brokers.start(2)
+    cluster.run_for(500)
+    assert 2 in cluster.isr
+    cluster.brokers.slow[2] = 150
+    results = cluster.send(b"b")
+    cluster.run_for(100)
+    assert not results
+    cluster.run_for(100)
+    assert results
+    assert results[0].any_acknowledged
+    assert cluster.values(2) == [b"a", b"b"]
+
+
 def test_a_replica_that_is_too_slow_leaves_the_in_sync_replicas_and_returns() -> None:
     cluster = Cluster()
     cluster.sent(b"a")
