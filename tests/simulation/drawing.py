@@ -49,6 +49,10 @@ _REPEATS: Final = 0.1
 _SLOW_SPOOLS: Final = 0.15
 #: How many seeds with a spool have a topic with more bytes than its delivery has in memory, in large records.
 _LARGE_FLOODS: Final = 0.03
+#: How many seeds have a topic that loses partitions while requests wait for memory.
+_SHRINKS: Final = 0.05
+#: How long records of such a topic may take.
+_SHRUNK_MS: Final = 1_500
 #: How many seeds have callers with tokens, who use each other's keys.
 _TENANTS: Final = 0.1
 #: How many seeds have keyed requests that come several times at once.
@@ -238,6 +242,19 @@ def plan_of(seed: int) -> Plan:
         # As few before it: a broker knows the last five batches of a partition.
         requests = requests[: pause.choice((_AFTER_A_PAUSE, len(requests)))]
         requests += [_moved(one, _PAUSE_MS, len(requests)) for one in later]
+    shrinks = Random(f"shrinks {seed}")
+    if not (floods or is_pipeline) and shrinks.random() < _SHRINKS:
+        kafka |= {
+            "buffer.memory": str(max(2 * batch_bytes, 5_000)),
+            "delivery.timeout.ms": str(_SHRUNK_MS),
+            "request.timeout.ms": "300",
+            "linger.ms": "0",
+            "max.block.ms": "2000",
+        }
+        topics[0] = topics[0]._replace(partitions=3, created_ms=0, grows_ms=None)
+        requests = [_with_partitions(one, topics[0].name, shrinks) for one in requests]
+        for _ in range(3):
+            faults += _shrinking(shrinks)
     tenants = Random(f"tenants {seed}")
     if tenants.random() < _TENANTS:
         requests = _of_tenants(requests, tenants)
@@ -382,6 +399,24 @@ def _enlarged(request: RequestPlan, random: Random) -> RequestPlan:
     count = random.choice((1, 2, 3))
     records = [record._replace(size=random.choice((20_000, 60_000))) for record in request.records[:count]]
     return request._replace(records=records)
+
+
+def _with_partitions(request: RequestPlan, topic: str, random: Random) -> RequestPlan:
+    """It may wait for memory as long as for its end; half of those for the topic name partitions."""
+    timeout_ms = min(request.timeout_ms, _SHRUNK_MS)
+    request = request._replace(timeout_ms=timeout_ms, max_block_ms=2_000)
+    if request.topic != topic or random.random() < 0.5:
+        return request
+    records = [record._replace(partition=random.choice((0, 1, 2))) for record in request.records]
+    return request._replace(records=records)
+
+
+def _shrinking(random: Random) -> Iterator[FaultPlan]:
+    """No broker answers, so that requests wait for memory; then the topic is made again, mostly smaller."""
+    at_ms = random.randint(0, BUSY_MS)
+    for broker_id in (1, 2, 3):
+        yield FaultPlan(at_ms, "stuck broker", broker_id, random.choice((200, 500)))
+    yield FaultPlan(at_ms, "delete topic", 1, random.choice((10, 100)), when="a request waits for memory")
 
 
 def _pipeline(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> list[RequestPlan]:

@@ -38,8 +38,6 @@ _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
     "unresolved-sequences-not-waited-for": "what comes too early is refused, and numbered again",
     "old-epoch-acknowledges": "what is sent too early under a new epoch is refused, and sent again",
     "new-partition-overtaken": "one turn learns of a partition and looks at what waits for it",
-    "memory-kept-for-a-missing-partition": "no topic loses partitions between a wait for memory and its end",
-    "memory-and-places-kept": "the second of the two is out of sight, and the first",
 }
 _FOUND: Final = re.compile(r"^seed (?P<seed>\d+): (?P<why>.*)$", re.MULTILINE)
 
