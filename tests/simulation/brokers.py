@@ -30,6 +30,7 @@ from tests.simulation.wire import (
     Append,
     Refusal,
     batches_of,
+    identity_of,
     number_of,
     values_of,
 )
@@ -251,7 +252,7 @@ class ReplicatedBrokers(Replication):
             return
         values = []
         for index, record in enumerate(records_of(batch, place[1])):
-            values.append(record.value or b"")
+            values.append(identity_of(record))
             self.wire.appends.setdefault(values[-1], []).append(
                 Append(
                     connection.network.name,

@@ -51,7 +51,10 @@ UNKNOWN: Final = Outcome("unknown")
 
 
 def value_of(record: RecordPlan) -> bytes:
-    """Returns the bytes of a record's value, in every form of request."""
+    """Returns the bytes of a record's value, in every form of request; of an empty one its key."""
+    if not record.size:
+        assert record.key is not None
+        return record.key.encode()
     return b'"%s %s"' % (record.name.encode(), b"x" * record.size)
 
 
@@ -75,7 +78,7 @@ def body_of(request: RequestPlan) -> bytes:
         return value_of(request.records[0])
     records = []
     for record in request.records:
-        members: dict[str, Any] = {"value": msgspec.Raw(value_of(record))}
+        members: dict[str, Any] = {"value": msgspec.Raw(value_of(record) if record.size else b'""')}
         if record.key is not None:
             members["key"] = record.key
         if record.partition is not None:
@@ -85,7 +88,8 @@ def body_of(request: RequestPlan) -> bytes:
         records.append(msgspec.json.encode(members))
     if request.form == "ndjson":
         return b"\n".join(records)
-    return b'{"records":[%s]}' % b",".join(records)
+    head = b"" if request.records[0].size else b'"value_format":"text",'
+    return b'{%s"records":[%s]}' % (head, b",".join(records))
 
 
 def _scope(request: RequestPlan, body: bytes) -> Scope:
@@ -95,6 +99,8 @@ def _scope(request: RequestPlan, body: bytes) -> Scope:
         members = {"timeout_ms": request.timeout_ms, "max_block_ms": request.max_block_ms}
     if request.form == "spool":
         members["delivery"] = "spool"
+    if request.form == "ndjson" and not request.records[0].size:
+        members["value_format"] = "text"
     if request.form == "octet":
         record = request.records[0]
         of_record = {"key": record.key, "partition": record.partition}

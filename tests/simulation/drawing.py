@@ -55,6 +55,8 @@ _SHRINKS: Final = 0.05
 _SHRUNK_MS: Final = 1_500
 #: How many seeds have callers with tokens, who use each other's keys.
 _TENANTS: Final = 0.1
+#: How many seeds have records with empty values.
+_EMPTIES: Final = 0.1
 #: How many seeds have keyed requests that come several times at once.
 _DOUBLED: Final = 0.1
 #: How many seeds go on after a pause that is longer than unused topics are kept, by how many requests.
@@ -258,10 +260,21 @@ def plan_of(seed: int) -> Plan:
     tenants = Random(f"tenants {seed}")
     if tenants.random() < _TENANTS:
         requests = _of_tenants(requests, tenants)
+    empties = Random(f"empties {seed}")
+    if empties.random() < _EMPTIES:
+        requests = [_emptied(one, empties) for one in requests]
     doubled = Random(f"doubled {seed}")
     if doubled.random() < _DOUBLED:
         requests = [_doubled(one, doubled) for one in requests]
     return Plan(seed, kafka, settings, has_spool, sidecars, sync_ms, topics, requests, faults)
+
+
+def _emptied(request: RequestPlan, random: Random) -> RequestPlan:
+    """Perhaps its records have empty values, and keys of their own."""
+    if request.form == "octet" or random.random() < 0.7:
+        return request
+    records = [record._replace(key=record.name, size=0) for record in request.records]
+    return request._replace(records=records)
 
 
 def _doubled(request: RequestPlan, random: Random) -> RequestPlan:

@@ -33,6 +33,7 @@ from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
 from tests.simulation.callers import value_of
 from tests.simulation.copies import forgot, is_in_a_log, judge_copies, reason_of
+from tests.simulation.wire import identity_of
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Judge:
     def put_back(self, first: int, records: Sequence[ProducerRecord]) -> None:
         """Notes dead letters that are entries of the spool again, from this number on."""
         for sequence, record in enumerate(records, first):
-            self._note_entry(sequence, record.topic, record.value or b"")
+            self._note_entry(sequence, record.topic, identity_of(record))
 
     def _note_entry(self, sequence: int, topic: str, value: bytes) -> None:
         self._spooled[sequence] = topic, value
@@ -286,7 +287,7 @@ class Judge:
         if self._run.disk is None:
             return set()
         return {
-            one.entry.record.value or b""
+            identity_of(one.entry.record)
             for file in dead_letters_in(self._run.disk.folder)
             for one in file.records
             if one.entry is not None
@@ -414,10 +415,11 @@ class Judge:
                         raise SimulationError("never sent", f"{attempt.name}: {shown(value)}: {outcome}")
 
     def _judge_truth(self, record: RecordPlan, found: Copies) -> None:
-        """Each copy has the key, and is in the partition, that its caller asked for."""
+        """Each copy has the key, and is in the partition, that its caller asked for; empty is not null."""
         key = None if record.key is None else record.key.encode()
         for (_, partition), stored in found:
-            if stored.key != key or record.partition not in (None, partition):
+            is_whole = stored.value if record.size else stored.value == b""
+            if stored.key != key or record.partition not in (None, partition) or not is_whole:
                 raise SimulationError("untrue", f"{record} was stored as {stored}")
 
     def _judge_time(self, attempt: Attempt, outcome: Outcome, found: Copies) -> None:

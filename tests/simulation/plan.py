@@ -23,7 +23,9 @@ FORGOTTEN_MS: Final = QUIET_MS + 120_000
 
 
 class RecordPlan(NamedTuple):
-    """A record: its value begins with its name, so each has its own."""
+    """A record: its value begins with its name, so each has its own. With size 0 it is empty:
+    its key has the name. All records of a request are empty, or none.
+    """
 
     name: str
     key: str | None

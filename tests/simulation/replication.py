@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from client_core.testing.metadata_cache import AliveBroker, MetadataCache
 from client_core.testing.partition_log import PartitionLog, StoredBatch, StoredRecord, records_of
 from tests.simulation.network import Link
-from tests.simulation.wire import WireTrace
+from tests.simulation.wire import WireTrace, identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -473,9 +473,9 @@ class Replication(ABC):
             if leader is None:
                 continue
             for record in self.replica(leader, place).log.records(place[1]):
-                found.setdefault(record.value or b"", []).append((place, record))
+                found.setdefault(identity_of(record), []).append((place, record))
         return found
 
 
 def _values(batches: Sequence[StoredBatch]) -> Iterator[bytes]:
-    return (record.value or b"" for batch in batches for record in records_of(batch))
+    return (identity_of(record) for batch in batches for record in records_of(batch))

@@ -38,6 +38,7 @@ from service.wire.errors import ErrorFormats
 from tests.simulation.disk import NO_DEAD_LETTER, KilledError
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.replication import FIRST_PORT, HOST
+from tests.simulation.wire import identity_of
 from tests.simulation.world import SimulatedClock, SimulatedLoop, SimulationError
 from tests.support.hostile_load import LocalNames
 
@@ -272,7 +273,7 @@ class SimulatedProducer(KafkaProducer[Any, Any]):
         self, topic: str, records: Sequence[ProducerRecord], *, done: Done, **times: Any
     ) -> ProduceTicket:
         """Notes the order, and what becomes of each record."""
-        values = [record.value or b"" for record in records]
+        values = [identity_of(record) for record in records]
 
         def noted(result: Result) -> None:
             for value, outcome in zip(values, result.outcomes, strict=True):
@@ -429,8 +430,8 @@ class Process:
                 done(outcome)
 
             for record in records:
-                self._brokers.wire.requeued[record.value or b""] += 1
-                self._brokers.wire.note_one(record.value, "requeue")
+                self._brokers.wire.requeued[identity_of(record)] += 1
+                self._brokers.wire.note_one(identity_of(record), "requeue")
             spool.writer.put_back(records, spooled)
 
         spool = self.spool

@@ -18,6 +18,8 @@ from client_core.testing.partition_log import read_batch, records_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from client_core import ProducerRecord
+    from client_core.testing.partition_log import StoredRecord
     from tests.simulation.replication import Place
 
     #: Topic, partition, producer id, epoch and sequence of a record.
@@ -138,11 +140,16 @@ def batches_of(request: ProduceRequest) -> Iterator[dict[bytes, Write]]:
             place = str(topic.name or topic.topic_id), data.partition_index
             known = batch.producer_id, batch.producer_epoch
             yield {
-                record.value or b"": (*place, *known, (batch.base_sequence or 0) + index)
+                identity_of(record): (*place, *known, (batch.base_sequence or 0) + index)
                 for index, record in enumerate(records_of(batch))
             }
 
 
 def values_of(data: bytes | None) -> Iterator[bytes]:
-    """Yields the values of a batch."""
-    return (record.value or b"" for record in records_of(read_batch(data)))
+    """Yields what the records of a batch are known by."""
+    return map(identity_of, records_of(read_batch(data)))
+
+
+def identity_of(record: StoredRecord | ProducerRecord) -> bytes:
+    """Returns what a record is known by here: its value, or the key of one without a value."""
+    return record.value or record.key or b""
