@@ -244,7 +244,7 @@ def plan_of(seed: int) -> Plan:
         # As few before it: a broker knows the last five batches of a partition.
         requests = requests[: pause.choice((_AFTER_A_PAUSE, len(requests)))]
         requests += [_moved(one, _PAUSE_MS, len(requests)) for one in later]
-    shrinks = Random(f"shrinks {seed}")
+    shrinks = Random(f"topics that shrink {seed}")
     if not (floods or is_pipeline) and shrinks.random() < _SHRINKS:
         kafka |= {
             "buffer.memory": str(max(2 * batch_bytes, 5_000)),
@@ -260,7 +260,7 @@ def plan_of(seed: int) -> Plan:
     tenants = Random(f"tenants {seed}")
     if tenants.random() < _TENANTS:
         requests = _of_tenants(requests, tenants)
-    empties = Random(f"empties {seed}")
+    empties = Random(f"values that are empty {seed}")
     if empties.random() < _EMPTIES:
         requests = [_emptied(one, empties) for one in requests]
     doubled = Random(f"doubled {seed}")
