@@ -76,6 +76,8 @@ class IoActor:
         self._sleeps_until_ms: int | None = None
         self._wakes_by_ms = 0
         self._closing = False
+        #: When a turn last began with a batch that had not ended.
+        self.had_batches_ms = 0
         network.before_wait = self._note_wait
 
     def _note_wait(self) -> None:
@@ -94,6 +96,8 @@ class IoActor:
             self._sleeps_until_ms = None
             self._network.waking()
         io = self._io
+        if io._accumulator.has_incomplete:
+            self.had_batches_ms = self._world.now_ms
         if not io._running and not self._closing:
             self._closing = True
             io._accumulator.let_appends_finish()
@@ -505,7 +509,7 @@ class Process:
         """Returns whether a batch of the producer is open, waits, is under way, or has ended just now."""
         if self.producer._accumulator.has_incomplete or self.producer.network.has_requests:
             return True
-        return self.producer.batched_until_ms == self.world.now_ms
+        return self.world.now_ms in (self.producer.batched_until_ms, self.producer.actor.had_batches_ms)
 
     @property
     def waits(self) -> int:

@@ -262,6 +262,11 @@ def test_an_attempt_that_is_on_its_way_when_its_batch_is_numbered_again_is_a_cop
     ]
 
 
+def test_a_wait_for_memory_may_end_in_the_turn_in_which_the_last_batch_does() -> None:
+    """Seed 614480: the callers of the batch had their answers before, and a request's time was over."""
+    run(plan_of(614_480))
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 
