@@ -211,6 +211,13 @@ class Judge:
         if attempt.status == 503 and attempt.request.form == "spool":
             self._world.reach("the spool refused a request")
 
+    def look_again_at_mark(self, path: Path) -> None:
+        """Takes the mark that a power cut has left; it may have lost the last one."""
+        self._mark = 1, {}
+        if path.exists():
+            found = msgspec.json.decode(path.read_bytes())
+            self._mark = found["done"], found["behind"]
+
     def look_at_mark(self, path: Path) -> None:
         """Judges a mark that is put into place."""
         if path.name != "mark.json":

@@ -195,6 +195,7 @@ class Run:
                 states = list(itertools.islice(self.disk.states(), _STATES))
                 self.random.choice(states).leave()
             SpoolFolder(self._folder, sync_folder=lambda _: None).close()
+            self.judge.look_again_at_mark(self._folder / "mark.json")
             self.disk = self._new_disk()
         self._ended(process, place, for_ms)
 

@@ -267,6 +267,11 @@ def test_a_wait_for_memory_may_end_in_the_turn_in_which_the_last_batch_does() ->
     run(plan_of(614_480))
 
 
+def test_a_number_may_be_given_again_if_a_power_cut_lost_it_and_the_mark() -> None:
+    """Seed 660743: it was that of a record that a killed process had not synced."""
+    run(plan_of(660_743))
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 
