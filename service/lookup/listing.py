@@ -45,7 +45,7 @@ KEEP_S: Final = 300.0
 #: The time for a fetch, however briefly its callers wait: that of two requests (request.timeout.ms).
 FETCH_MS: Final = 60_000
 
-#: A caller who waits for less says nothing about the brokers. Other look-ups wait for so long.
+#: A wait in vain that is shorter does not show that the brokers are silent.
 LATE_MS: Final = 250
 
 #: Bodies kept with one list; each has its own prefix and topic rules.

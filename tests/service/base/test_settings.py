@@ -59,6 +59,11 @@ def load(
 # -- where they come from ------------------------------------------------------------------------------------
 
 
+def test_variables_of_the_environment_are_in_capitals(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, {"PILOTFISH_API_PORT": "2", "pilotfish_admin_port": "3"})
+    assert (settings.api_port, settings.admin_port) == (2, 9464)
+
+
 def test_defaults_listen_on_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(monkeypatch)
     assert (settings.api_host, settings.api_port) == ("127.0.0.1", 8085)
