@@ -35,15 +35,8 @@ async def read_body(scope: Scope, receive: Receive, permit: Permit, within_ms: i
     drain = permit.drain
     try:
         async with asyncio.timeout(within_ms / 1000) as limit:
-
-            def end_now() -> None:
-                limit.reschedule(0)
-
-            drain.listen(end_now)
-            try:
+            with drain.ending(limit):
                 return await _read(receive, permit)
-            finally:
-                drain.unlisten(end_now)
     except TimeoutError as e:
         if drain.begun:
             raise ProblemError(DRAINING) from e

@@ -23,11 +23,13 @@ effect with `when_asked`. Event loop only.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import re
 from codecs import BOM_UTF8
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -89,6 +91,20 @@ class Drain:
 
     def unlisten(self, listener: Callable[[], None]) -> None:
         self._listeners.discard(listener)
+
+    @contextmanager
+    def ending(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """Ends `limit`, which is entered, when the drain begins. Event loop only."""
+
+        def end_now() -> None:
+            if not limit.expired():  # its task may not have run yet
+                limit.reschedule(0)
+
+        self.listen(end_now)
+        try:
+            yield
+        finally:
+            self.unlisten(end_now)
 
 
 def _nothing() -> None:

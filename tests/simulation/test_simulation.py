@@ -272,6 +272,11 @@ def test_a_number_may_be_given_again_if_a_power_cut_lost_it_and_the_mark() -> No
     run(plan_of(660_743))
 
 
+def test_a_late_body_in_the_turn_of_sigterm_does_not_end_the_drain() -> None:
+    """Seed 721758: its time was over, and its task had not run yet."""
+    run(plan_of(721_758))
+
+
 # -- the judge notices ---------------------------------------------------------------------------------------
 
 

@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 
 class PythonCalls:
-    """How many Python functions this thread enters as long as it is entered; generators at each step."""
+    """How many Python functions this thread enters as long as it is entered; generators at each step.
+
+    The collector is off meanwhile: it would run the finalizers of what other tests left behind.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
         self._before: Any = None
+        self._no_collector = no_collector()
 
     def __enter__(self) -> PythonCalls:
+        self._no_collector.__enter__()
         self._before = sys.getprofile()
         sys.setprofile(self._count)
         return self
@@ -33,6 +38,7 @@ class PythonCalls:
     def __exit__(self, *_: object) -> None:
         sys.setprofile(self._before)
         self.calls -= 1  # this one
+        self._no_collector.__exit__(None, None, None)
 
     def _count(self, _frame: FrameType, event: str, _argument: object) -> None:
         self.calls += event == "call"
@@ -40,7 +46,7 @@ class PythonCalls:
 
 def python_calls(run: Callable[[], object]) -> int:
     """How many Python functions this thread enters meanwhile, `run` among them; generators at each step."""
-    with no_collector(), PythonCalls() as counted:
+    with PythonCalls() as counted:
         run()
     return counted.calls
 

@@ -21,7 +21,7 @@ from tests.support.broker_views import SeenPartition, views
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from tests.support.kafka_tools import KafkaTools
@@ -270,12 +270,7 @@ class KafkaAdmin:
         """The offset behind the last committed record of each partition."""
         reader = _reader(self.bootstrap_servers)
         try:
-            return {
-                p.partition: reader.get_watermark_offsets(
-                    TopicPartition(topic, p.partition), timeout=_REQUEST_TIMEOUT_S
-                )[1]
-                for p in self.partitions(topic) or ()
-            }
+            return ends_of(reader, topic, [p.partition for p in self.partitions(topic) or ()], timeout_s=60.0)
         finally:
             reader.close()
 
@@ -290,18 +285,21 @@ def _leader(seen: Sequence[SeenPartition] | None, partition: int) -> int | None:
 
 
 def read_back(bootstrap_servers: str, topic: str, *, timeout_s: float = 60.0) -> list[ReadRecord]:
-    """Every record of the topic up to the high watermarks as they are now, ordered by partition and offset.
+    """Every record of the topic that is committed by now, ordered by partition and offset.
 
-    Reads with librdkafka, isolation read_uncommitted, without a group. AssertionError when the ends are not
-    reached within timeout_s, or when the topic does not exist.
+    Reads with librdkafka, isolation read_uncommitted, without a group, up to the ends that leaders name. The
+    end of what a fetch returns is not enough: a new leader knows the high watermark of some time ago until
+    its followers have asked. AssertionError when the ends are not reached within timeout_s, or when the topic
+    does not exist.
     """
     reader = _reader(bootstrap_servers)
     try:
         known = reader.list_topics(topic, timeout=_REQUEST_TIMEOUT_S).topics[topic]
         if known.error is not None and not known.partitions:
             raise AssertionError(f"topic {topic} can't be read back: {known.error}")
+        ends = ends_of(reader, topic, known.partitions, timeout_s)
         reader.assign([TopicPartition(topic, partition, 0) for partition in known.partitions])
-        return sorted(_read_to_the_ends(reader, set(known.partitions), timeout_s))
+        return sorted(read_to_the_ends(reader, ends, timeout_s))
     finally:
         reader.close()
 
@@ -322,8 +320,37 @@ def _reader(bootstrap_servers: str) -> Consumer:
     )
 
 
-def _read_to_the_ends(reader: Consumer, open_partitions: set[int], timeout_s: float) -> list[ReadRecord]:
+def ends_of(reader: Consumer, topic: str, partitions: Iterable[int], timeout_s: float) -> dict[int, int]:
+    """The offset behind the last committed record of each partition.
+
+    A leader whose high watermark is behind its election has no answer (OFFSET_NOT_AVAILABLE, KIP-207, since
+    Kafka 2.2), and is asked again, as one that moves.
+    """
+
+    ends: dict[int, int] = {}
+    unnamed = set(partitions)
+    errors: dict[int, str] = {}
+
+    def all_are_named() -> bool:
+        for partition in sorted(unnamed):
+            asked = TopicPartition(topic, partition)
+            try:
+                both_ends = reader.get_watermark_offsets(asked, timeout=LOOK_TIMEOUT_S, cached=False)
+            except KafkaException as error:
+                errors[partition] = str(error)
+                continue
+            if both_ends is not None:
+                ends[partition] = both_ends[1]
+                unnamed.discard(partition)
+        return not unnamed
+
+    wait_until(all_are_named, what=f"the ends of {topic}", timeout_s=timeout_s, last_seen=lambda: errors)
+    return ends
+
+
+def read_to_the_ends(reader: Consumer, ends: Mapping[int, int], timeout_s: float) -> list[ReadRecord]:
     records: list[ReadRecord] = []
+    open_partitions = set(ends)
 
     def one_turn() -> bool:
         for message in reader.consume(num_messages=1_000, timeout=0.1):
@@ -331,7 +358,9 @@ def _read_to_the_ends(reader: Consumer, open_partitions: set[int], timeout_s: fl
             if error is None:
                 records.append(_record(message))
             elif error.code() == KafkaError._PARTITION_EOF:
-                open_partitions.discard(message.partition() or 0)
+                partition, offset = message.partition() or 0, message.offset() or 0
+                if offset >= ends[partition]:
+                    open_partitions.discard(partition)
         return not open_partitions
 
     wait_until(

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
-from service.admission.drain import Drain
 from service.admission.guards import CLOSE
 from service.dialects.rest_v3.concatenated_json import ConcatenatedJson
 from service.dialects.rest_v3.delivery_reports import SEPARATOR, Awaited, Reports
@@ -94,7 +92,7 @@ class PostedStream:
         """
         try:
             async with asyncio.timeout(self._idle_ms / 1000) as patience:
-                with _called_at_drain(self._drain, partial(_end_now, patience)):
+                with self._drain.ending(patience):
                     while self._first.more and not self._first.body.strip(SPACE):
                         self._first = await self._next()
         except TimeoutError as e:
@@ -173,17 +171,3 @@ class PostedStream:
     async def _report(self, outlet: Outlet, outcomes: Sequence[tuple[int, RecordOutcome]]) -> None:
         reports = [_encode(self._reports.of(self._awaited.popleft(), outcome)) for _, outcome in outcomes]
         await outlet.write(SEPARATOR.join([*reports, b""]))
-
-
-@contextmanager
-def _called_at_drain(drain: Drain, listener: Callable[[], None]) -> Iterator[None]:
-    drain.listen(listener)
-    try:
-        yield
-    finally:
-        drain.unlisten(listener)
-
-
-def _end_now(patience: asyncio.Timeout) -> None:
-    if not patience.expired():
-        patience.reschedule(0)

@@ -201,6 +201,23 @@ def test_a_body_that_is_incomplete_when_the_drain_begins_is_refused() -> None:
     assert refused.value.problem.headers == ((b"connection", b"close"),)
 
 
+def test_a_body_that_is_late_in_the_turn_in_which_the_drain_begins_does_not_hold_the_drain_up() -> None:
+    drain, begun = Drain(), list[bool]()
+
+    def begin() -> None:
+        drain.begin()
+        begun.append(True)
+
+    async def receive() -> dict[str, Any]:
+        asyncio.get_running_loop().call_soon(begin)  # behind the call that notes that the time is over
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    with pytest.raises(ProblemError) as refused:
+        run(read_body({}, receive, AdmissionControl(MockClock(), 10, 1_000, drain=drain).acquire(0), 0))
+    assert (refused.value.problem.status, begun) == (503, [True])
+
+
 def test_a_body_that_is_there_needs_no_time() -> None:
     permit = AdmissionControl(MockClock(), 10, 1_000).acquire(0)
     assert run(read_body({}, coming(piece(b"{}")), permit, 0)) == b"{}"
