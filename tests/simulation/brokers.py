@@ -26,6 +26,7 @@ from client_core.testing.sasl import SaslSession
 from client_core.testing.state import ClusterState
 from tests.simulation.replication import Place, Replication
 from tests.simulation.wire import (
+    IDENTITY,
     RENUMBERS,
     Append,
     Refusal,
@@ -48,7 +49,6 @@ _SIZE: Final = struct.Struct(">i")
 _COUNT: Final = slice(57, 61)
 #: Where its producer id, epoch, base sequence and number of records are; and from the checksum on to there.
 _SEQUENCES: Final = slice(43, 61)
-_IDENTITY: Final = slice(17, 61)
 
 
 @dataclass(eq=False, slots=True)
@@ -196,7 +196,7 @@ class ReplicatedBrokers(Replication):
             end = partition.base_offset + count
             topic_id, view = self.topic_id(broker_id, place[0]), self.view(broker_id, place)
             needs[place] = topic_id, view.leader_epoch, end
-            stored[place] = (batch or b"")[_IDENTITY]
+            stored[place] = (batch or b"")[IDENTITY]
             self.replicate(broker_id, place)
         waiting = _Waiting(
             connection, broker_id, version, correlation_id, response, list(places), needs, stored
@@ -226,7 +226,9 @@ class ReplicatedBrokers(Replication):
         values = frozenset(values_of(data))
         if error is Errors.MESSAGE_TOO_LARGE:
             self.wire.note_one(None, "forget")
-        self.wire.refusals.append(Refusal(self.world.now_ms, client, place, error, values))
+        self.wire.refusals.append(
+            Refusal(self.world.now_ms, client, place, error, values, (data or b"")[IDENTITY])
+        )
         if error is not Errors.OUT_OF_ORDER_SEQUENCE_NUMBER or self.forgot.get(place):
             return
         if not connection.is_open:
@@ -263,7 +265,7 @@ class ReplicatedBrokers(Replication):
                     None if batch.base_sequence is None else batch.base_sequence + index,
                     sent_ms,
                     self.world.now_ms,
-                    batch.data[_IDENTITY],
+                    batch.data[IDENTITY],
                 )
             )
         self.world.moment("a batch is stored", connection.broker_id)

@@ -18,7 +18,7 @@
     unexpected exception    the product logged a stack
 
 Which copies of a record are explained is in copies.py, where "stored twice" and "written no" are judged; the
-rule "sequence" is in brokers.py.
+rule "sequence" is in brokers.py and sequences.py.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
 from tests.simulation.callers import value_of
 from tests.simulation.copies import forgot, is_in_a_log, judge_copies, reason_of
+from tests.simulation.sequences import judge_sequences
 from tests.simulation.wire import identity_of
 from tests.simulation.world import SimulationError
 
@@ -323,15 +324,18 @@ class Judge:
         tries: dict[int, list[tuple[Attempt, list[Outcome]]]] = defaultdict(list)
         for attempt in self._run.attempts:
             tries[attempt.request.number].append((attempt, attempt.outcomes()))
+        by_value: dict[bytes, Tries] = {}
         for number in sorted(tries):
             for index, record in enumerate(tries[number][0][0].request.records):
                 value = value_of(record)
                 of_record = [(attempt, outcomes[index]) for attempt, outcomes in tries[number]]
+                by_value[value] = of_record
                 self._judge_truth(record, stored.get(value, []))
                 topic = tries[number][0][0].request.topic_of(record)
                 self._judge_stored(topic, value, of_record, stored.get(value, []), dead)
                 judge_copies(self._run, value, of_record)
                 self._judge_sending(index, value, of_record)
+        judge_sequences(self._run, by_value)
         self._judge_metrics()
         self._note_epochs()
         self._judge_order(tries)

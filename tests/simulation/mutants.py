@@ -34,8 +34,6 @@ _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
     "refresh-ended-by-an-earlier-answer": "nobody looks anything up",
     "listing-of-before": "nobody looks anything up",
     "answers-of-before-on-a-left-connection": "nobody looks anything up",
-    "unresolved-sequences-not-waited-for": "what comes too early is refused, and numbered again",
-    "old-epoch-acknowledges": "what is sent too early under a new epoch is refused, and sent again",
     "new-partition-overtaken": "one turn learns of a partition and looks at what waits for it",
 }
 _FOUND: Final = re.compile(r"^seed (?P<seed>\d+): (?P<why>.*)$", re.MULTILINE)

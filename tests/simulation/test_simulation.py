@@ -10,14 +10,15 @@ import pytest
 
 from client_core.error_codes import Errors
 from service.spool.reader import Stored
-from tests.simulation.callers import value_of
+from tests.simulation.callers import Outcome, value_of
 from tests.simulation.copies import _reasons
 from tests.simulation.drawing import plan_of
 from tests.simulation.judge import came_first_where_all_was_forgotten
 from tests.simulation.plan import FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan
 from tests.simulation.run import Run, run
+from tests.simulation.sequences import judge_sequences
 from tests.simulation.shrink import shrunk
-from tests.simulation.wire import Append, Refusal, WireTrace
+from tests.simulation.wire import Append, Refusal, Sent, WireTrace
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
@@ -278,6 +279,54 @@ def test_a_late_body_in_the_turn_of_sigterm_does_not_end_the_drain() -> None:
 
 
 # -- the judge notices ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "acked_ms", "given_up_ms", "broken"),
+    [
+        ({0: 10, 1: 30}, {0: 20}, None, None),
+        ({0: 10, 1: 15}, {0: 20}, None, "before any other batch of its epoch is acknowledged"),
+        ({1: 10}, {}, None, "before any other batch of its epoch is acknowledged"),
+        ({0: 10, 1: 20, 2: 30}, {0: 15}, None, None),
+        ({0: 10, 1: 20, 2: 300}, {0: 15}, 290, None),  # it was under way
+        ({0: 10, 1: 20, 2: 300}, {0: 15}, 200, "it had given up 1, and nothing behind it"),
+        (
+            {0: 10, 1: 20, 2: 25, 3: 300},
+            {0: 15, 2: 250},
+            200,
+            None,
+        ),  # that is how it learnt what became of it
+    ],
+)
+def test_a_batch_that_was_sent_too_early_is_noticed(
+    sent: dict[int, int], acked_ms: dict[int, int], given_up_ms: int | None, broken: str | None
+) -> None:
+    place, last = ("orders", 0), max(sent)
+    wire = WireTrace()
+    values = {sequence: b"%d" % sequence for sequence in sent}
+    wire._sends["sidecar 1"] = [
+        Sent(at_ms, ("lane",), sequence, (values[sequence],), values[sequence])
+        for sequence, at_ms in sent.items()
+    ]
+    wire.acked_ms = {("sidecar 1", place, values[sequence]): at_ms for sequence, at_ms in acked_ms.items()}
+    wire.refusals.append(
+        Refusal(
+            400,
+            "sidecar 1",
+            place,
+            Errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            frozenset({values[last]}),
+            values[last],
+        )
+    )
+    attempt = SimpleNamespace(answered_ms=given_up_ms, process=SimpleNamespace(number=1))
+    tries: Any = {b"1": [(attempt, Outcome("unknown", detail="Expiring 1 record(s) for orders-0"))]}
+    one = cast("Run", SimpleNamespace(brokers=SimpleNamespace(wire=wire, forgot={})))
+    if broken is None:
+        judge_sequences(one, tries)
+    else:
+        with pytest.raises(SimulationError, match=broken):
+            judge_sequences(one, tries)
 
 
 def broken_rule(tmp_path: Path, tamper: Callable[[Run], Any], *, at_ms: int = 6_000) -> str:

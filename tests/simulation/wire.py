@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     #: Topic, partition, producer id, epoch and sequence of a record.
     Write = tuple[object, ...]
 
+#: The checksum and the header of a batch.
+IDENTITY: Final = slice(17, 61)
 _PRODUCE: Final = int(ApiKey.PRODUCE.id).to_bytes(2)
 #: Answers after which a producer sends a batch again under another sequence, or in parts.
 RENUMBERS: Final = frozenset(
@@ -60,6 +62,19 @@ class Refusal(NamedTuple):
     place: Place
     error: Errors
     values: frozenset[bytes]
+    #: See `Append`.
+    batch: bytes = b""
+
+
+class Sent(NamedTuple):
+    """A batch that a client sent at `at_ms`. `lane`: its partition, producer id and epoch."""
+
+    at_ms: int
+    lane: tuple[object, ...]
+    sequence: int
+    values: tuple[bytes, ...]
+    #: See `Append`.
+    batch: bytes
 
 
 class WireTrace:
@@ -79,6 +94,7 @@ class WireTrace:
         self.requeued: Counter[bytes] = Counter()
         self._produced: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
         self._values: dict[str, dict[bytes, int]] = {}
+        self._sends: dict[str, list[Sent]] = {}
 
     def sent(self, client: str, now_ms: int, frame: bytes) -> None:
         """Notes what a client passed to its network: before it can be lost."""
@@ -107,6 +123,17 @@ class WireTrace:
                 for one in _values_in(frame):
                     known.setdefault(one, at_ms)
         return known.get(value)
+
+    def sends(self, client: str) -> list[Sent]:
+        """Returns the batches that an idempotent client sent, in order. Called when the run is over."""
+        known = self._sends.get(client)
+        if known is None:
+            known = self._sends[client] = [
+                Sent(at_ms, lane, sequence, tuple(values_of(data)), data[IDENTITY])
+                for at_ms, frame in self._produced[client]
+                for lane, sequence, data in _numbered(_decoded(frame))
+            ]
+        return known
 
 
 def is_produce(frame: bytes) -> bool:
@@ -143,6 +170,21 @@ def batches_of(request: ProduceRequest) -> Iterator[dict[bytes, Write]]:
                 identity_of(record): (*place, *known, (batch.base_sequence or 0) + index)
                 for index, record in enumerate(records_of(batch))
             }
+
+
+def _numbered(request: ProduceRequest) -> Iterator[tuple[tuple[object, ...], int, bytes]]:
+    """Yields the batches of an idempotent producer, each behind its lane and its sequence."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            batch = read_batch(data.records)
+            if batch.base_sequence is not None and data.records is not None:
+                lane = (
+                    topic.name or topic.topic_id,
+                    data.partition_index,
+                    batch.producer_id,
+                    batch.producer_epoch,
+                )
+                yield lane, batch.base_sequence, data.records
 
 
 def values_of(data: bytes | None) -> Iterator[bytes]:
