@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -263,14 +263,16 @@ class App:
         return self._report
 
     def _close(self) -> CloseReport:
-        report, producer = CloseReport(), self.sidecar.producer
-        if self._owns_producer:
-            report = producer.close(self.sidecar.settings.drain_timeout_ms)
-        if self.spool is not None:
-            self.spool.close(min(max(self._drain_time_left_ms(), 1), LAST_SPOOLED_MS))
-        if self.event_log is not None:
-            self.event_log.close(max(self._drain_time_left_ms(), LAST_EVENTS_MS))
-        return report
+        with ExitStack() as later:  # each is closed, whatever closing those before it raises
+            if self.event_log is not None:
+                log = self.event_log
+                later.callback(lambda: log.close(max(self._drain_time_left_ms(), LAST_EVENTS_MS)))
+            if self.spool is not None:
+                spool = self.spool
+                later.callback(lambda: spool.close(min(max(self._drain_time_left_ms(), 1), LAST_SPOOLED_MS)))
+            if self._owns_producer:
+                return self.sidecar.producer.close(self.sidecar.settings.drain_timeout_ms)
+        return CloseReport()
 
     def _drain_time_left_ms(self) -> int:
         return max(self._drained_by_ms - self.sidecar.producer.clock.now_ms(), 0)
