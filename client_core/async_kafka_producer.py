@@ -431,7 +431,12 @@ class _Resolved:
         self._is_posted = False
         futures = self._futures
         while futures:
-            futures.popleft().resolve()
+            future = futures.popleft()
+            try:
+                future.resolve()
+            except Exception as error:  # noqa: BLE001 -- no memory for a receipt: others must not wait for it
+                if not future.done():
+                    future.set_exception(error)
 
 
 class RecordFuture(asyncio.Future[RecordMetadata]):

@@ -77,10 +77,13 @@ class Drain:
         return True
 
     def begin(self) -> None:
-        """Begins to reject new work, and calls each listener once."""
+        """Begins to reject new work, and calls each listener once. One that raises is logged."""
         self.begun = True
         while self._listeners:
-            self._listeners.pop()()
+            try:
+                self._listeners.pop()()
+            except Exception:  # noqa: BLE001 -- a bug: the others are called, and the process ends
+                _log.exception("what ends with the beginning of the drain has failed")
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Calls `listener` when the drain begins, or at once if it has begun. Event loop only."""

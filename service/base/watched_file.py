@@ -81,16 +81,14 @@ class InForce(Generic[_Made]):
             self._seen, self._seen_since_ms = reading, now_ms
         if reading == self._judged or now_ms - self._seen_since_ms < SETTLE_MS:
             return None
-        self._judged = reading
-        if reading == self._good:
-            # The good content is back after a fault. Nothing is made, but the recovery is reported.
-            return Reload(None)
-        try:
-            self.made = self._made_of(reading)
-        except FileFaultError as error:
-            return Reload(str(error))
-        self._good = reading
-        return Reload(None)
+        fault = None
+        if reading != self._good:  # else the good content is back after a fault, which is reported
+            try:
+                self.made, self._good = self._made_of(reading), reading
+            except FileFaultError as error:
+                fault = str(error)
+        self._judged = reading  # last: after another exception, such as MemoryError, it is tried again
+        return Reload(fault)
 
     def _made_of(self, reading: Reading) -> _Made:
         if reading.fault is not None:

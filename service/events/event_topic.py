@@ -166,6 +166,10 @@ class EventTopic:
                 return
             for line in lines:  # only the one that is too large is lost
                 self._submit(outbox, [line], now_ms)
+        except BaseException:
+            self.in_flight_bytes -= waiting_bytes
+            outbox.put_back(lines)
+            raise
 
     def _done(self, lines: Sequence[Line], result: Result) -> None:
         """Queues a result. Producer's I/O thread."""
@@ -175,21 +179,27 @@ class EventTopic:
     def _hear(self, outbox: Outbox, now_ms: int) -> None:
         """Handles the results of submitted lines."""
         failed: list[Line] = []
-        while self._answered:
-            lines, result = self._answered.popleft()
-            self.in_flight_bytes -= sum(len(line.data) for line in lines)
-            for line, outcome in zip(lines, result.outcomes, strict=True):
-                if not isinstance(outcome, RecordFailure):
-                    self.written += 1
-                    self._recovered()
-                elif isinstance(outcome.error, _HOPELESS):
-                    self._refuse(outbox, [line], str(outcome.error))
-                else:
-                    failed.append(line)
-                    self._report(outcome.error)
-        if failed:
-            self._resumes_ms = now_ms + PAUSE_MS
-            outbox.put_back(failed)
+        try:
+            while self._answered:
+                lines, result = self._answered[0]
+                outcomes = (
+                    result.outcomes
+                )  # memory may be lacking for them: then they are read in the next turn
+                self._answered.popleft()
+                self.in_flight_bytes -= sum(len(line.data) for line in lines)
+                for line, outcome in zip(lines, outcomes, strict=True):
+                    if not isinstance(outcome, RecordFailure):
+                        self.written += 1
+                        self._recovered()
+                    elif isinstance(outcome.error, _HOPELESS):
+                        self._refuse(outbox, [line], str(outcome.error))
+                    else:
+                        failed.append(line)
+                        self._report(outcome.error)
+        finally:
+            if failed:
+                self._resumes_ms = now_ms + PAUSE_MS
+                outbox.put_back(failed)
 
     # -- faults ----------------------------------------------------------------------------------------------
 

@@ -67,10 +67,10 @@ class Listener:
         self._context = context
         self._close = listening.close if close is None else close
         self._receive_buffer_bytes = receive_buffer_bytes
-        #: Accepted; no task owns them yet.
-        self._new: set[socket.socket] = set()
+        #: Accepted, with their tasks, which have not begun yet.
+        self._new: dict[socket.socket, asyncio.Task[None]] = {}
         self._arriving: set[asyncio.Task[None]] = set()
-        self._is_accepting = False
+        self._is_accepting = self._is_closed = False
         #: The last accept error, until an accept works.
         self._fault: str | None = None
 
@@ -89,12 +89,16 @@ class Listener:
 
     def close(self) -> None:
         """Stops accepting and cancels handshakes; served connections continue. Idempotent."""
+        self._is_closed = True
         self._pause()
-        for task in self._arriving:
-            task.cancel()
         while self._new:  # a task that never began does not clean up either
-            self._new.pop().close()
+            connection, task = self._new.popitem()
+            task.cancel()
+            connection.close()
             self._connections.over()
+        if self._context is not None:
+            for task in self._arriving:
+                task.cancel()
         self._close()
 
     def __repr__(self) -> str:
@@ -121,8 +125,8 @@ class Listener:
             self._fault = None
             connection.setblocking(False)
             self._connections.accepted()
-            self._new.add(connection)
             task = self._loop.create_task(self._welcome(connection))
+            self._new[connection] = task
             self._arriving.add(task)
             task.add_done_callback(self._arriving.discard)
 
@@ -150,11 +154,14 @@ class Listener:
     # -- arriving --------------------------------------------------------------------------------------------
 
     async def _welcome(self, connection: socket.socket) -> None:
-        self._new.discard(connection)
+        del self._new[connection]
         protocol = self._make_protocol()
         try:
             if self._context is None:
+                # Never cancelled: uvloop would close the socket, without a word to its protocol.
                 await self._loop.connect_accepted_socket(lambda: protocol, connection)
+                if self._is_closed:
+                    protocol.shutdown()
             else:
                 await self._shake_hands(protocol, connection, self._context)
         except OSError as e:  # includes ssl.SSLError and TimeoutError

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -118,13 +118,19 @@ class FanOut:
         self._by_kind: dict[type, tuple[Callable[[Event], None], ...]] = {}
 
     def emit(self, event: Event, /) -> None:
-        """Passes the event to every sink that wants it."""
+        """Passes the event to every sink that wants it, even if one before it raises; raises that at last."""
         kind = type(event)
         takers = self._by_kind.get(kind)
         if takers is None:
             takers = self._by_kind[kind] = tuple(sink.emit for sink in self._sinks if sink.wants(kind))
+        failure: Exception | None = None
         for take in takers:
-            take(event)
+            try:
+                take(event)
+            except Exception as error:  # noqa: BLE001 -- the I/O thread logs it
+                failure = error
+        if failure is not None:
+            raise failure
 
 
 class App:
@@ -263,14 +269,16 @@ class App:
         return self._report
 
     def _close(self) -> CloseReport:
-        report, producer = CloseReport(), self.sidecar.producer
-        if self._owns_producer:
-            report = producer.close(self.sidecar.settings.drain_timeout_ms)
-        if self.spool is not None:
-            self.spool.close(min(max(self._drain_time_left_ms(), 1), LAST_SPOOLED_MS))
-        if self.event_log is not None:
-            self.event_log.close(max(self._drain_time_left_ms(), LAST_EVENTS_MS))
-        return report
+        with ExitStack() as later:  # each is closed, whatever closing those before it raises
+            if self.event_log is not None:
+                log = self.event_log
+                later.callback(lambda: log.close(max(self._drain_time_left_ms(), LAST_EVENTS_MS)))
+            if self.spool is not None:
+                spool = self.spool
+                later.callback(lambda: spool.close(min(max(self._drain_time_left_ms(), 1), LAST_SPOOLED_MS)))
+            if self._owns_producer:
+                return self.sidecar.producer.close(self.sidecar.settings.drain_timeout_ms)
+        return CloseReport()
 
     def _drain_time_left_ms(self) -> int:
         return max(self._drained_by_ms - self.sidecar.producer.clock.now_ms(), 0)

@@ -233,8 +233,7 @@ class SidecarServer:
             if serving.done():
                 _log.error("the API ended by itself", exc_info=serving.exception())
                 return 1
-            await self._end(serving)
-            return 0
+            return await self._end(serving)
         finally:
             garbage.end()
             asked.cancel()
@@ -251,15 +250,22 @@ class SidecarServer:
             await asyncio.sleep(_LOOK_S)
         self._when_started(self._url, self._admin_socket.getsockname()[1])
 
-    async def _end(self, serving: asyncio.Task[None]) -> None:
+    async def _end(self, serving: asyncio.Task[None]) -> int:
+        """Ends the producer, then the API, even if the former fails. Returns the exit code."""
         await asyncio.sleep(self._app.sidecar.settings.drain_delay_ms / 1000)
         self._drain.begin()
         self._connections.end_with_answers()
         _log.info("no new requests are accepted; delivering the accepted records")
-        report_unacknowledged(await self._app.close_producer())
+        exit_code = 0
+        try:
+            report_unacknowledged(await self._app.close_producer())
+        except Exception:  # noqa: BLE001 -- a bug, or a lack of memory
+            _log.exception("the end of the producer, the spool or the event log failed; records may be left")
+            exit_code = 1
         self._api.should_exit = True
         await serving
         _log.info("pilotfish has shut down")
+        return exit_code
 
     def _on_hangup(self) -> None:
         if self._read_again is not None:

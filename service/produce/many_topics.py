@@ -10,6 +10,7 @@ A part that the client refuses after others were accepted (it is closing) fails 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
@@ -27,14 +28,17 @@ from client_core import (
     RecordTooLargeError,
     Result,
     Ticket,
+    UnknownServerError,
     Written,
 )
 from service.admission.admission_control import Permit
 from service.admission.caller import Caller, not_authorized
 from service.base.producer_protocol import Producer
 from service.base.topic_names import fault_of_topic_name
-from service.wire.errors import ProblemError, problem_of
+from service.wire.errors import ProblemError, problem_of, problem_of_bug
 from service.wire.strict_json import BodyError
+
+_log: Final = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -147,8 +151,18 @@ class _Refused:
     error: KafkaError | None = None
     any_acknowledged = False
 
-    def __init__(self, group: Group, error: KafkaError) -> None:
-        self.outcomes = [RecordFailure(error, Phase.METADATA, Written.NO, 0)] * len(group.records)
+    def __init__(self, group: Group, error: KafkaError, written: Written) -> None:
+        self.outcomes = [RecordFailure(error, Phase.METADATA, written, 0)] * len(group.records)
+
+
+def _refused(group: Group, error: Exception) -> _Refused:
+    """Returns the result of a part for which the client raised `error`."""
+    if isinstance(error, KafkaError):
+        return _Refused(group, error, Written.NO)
+    if isinstance(error, IllegalStateError):
+        return _Refused(group, ProducerClosedError("the sidecar is shutting down"), Written.NO)
+    _log.error("records of topic %s could not be submitted", group.topic, exc_info=error)
+    return _Refused(group, UnknownServerError(problem_of_bug().detail), Written.UNKNOWN)
 
 
 class _Tickets:
@@ -204,11 +218,10 @@ def submit_groups(
         share = PermitShare(permit, share_bytes, left)
         try:
             tickets.append(submit_one(group, share, ended.of(group), all_settled.of(group)))
-        except (KafkaError, IllegalStateError) as e:
+        except Exception as e:
             if not tickets:
                 raise
-            closed = e if isinstance(e, KafkaError) else ProducerClosedError("the sidecar is shutting down")
-            refused = _Refused(group, closed)
+            refused = _refused(group, e)
             share.release_bytes()
             all_settled.of(group)(refused)
             ended.of(group)(refused)

@@ -183,28 +183,29 @@ async def repeated(
     attempt: Attempt, elapsed_ms: int, timeout_ms: int, replays: Counter, receive: Receive
 ) -> Answer:
     """Returns the answer to a repeated request: the first one's, marked as such, or its own 504."""
-    answer = attempt.answer or await _final_answer(attempt, timeout_ms - elapsed_ms, timeout_ms, receive)
-    if attempt.answer is None:
-        return answer
-    replays.add()
-    return answer._replace(headers=[*answer.headers, REPLAYED])
+    answer = attempt.answer or await _final_answer(attempt, timeout_ms - elapsed_ms, receive)
+    if answer is not None:
+        replays.add()
+        return answer._replace(headers=[*answer.headers, REPLAYED])
+    return answer_of_problem(
+        Problem(
+            504,
+            "the first request under this key has no outcome yet; retry with the same key",
+            retriable=True,
+            written="unknown",
+            phase=Phase.DELIVERY.value,
+            waited_ms=timeout_ms,
+        )
+    )
 
 
-async def _final_answer(attempt: Attempt, left_ms: int, timeout_ms: int, receive: Receive) -> Answer:
+async def _final_answer(attempt: Attempt, left_ms: int, receive: Receive) -> Answer | None:
+    """Returns None if there is none in time."""
     try:
         async with asyncio.timeout(max(left_ms, 0) / 1000):
             return await wait_for_result(attempt.join, receive)
     except TimeoutError:
-        return answer_of_problem(
-            Problem(
-                504,
-                "the first request under this key has no outcome yet; retry with the same key",
-                retriable=True,
-                written="unknown",
-                phase=Phase.DELIVERY.value,
-                waited_ms=timeout_ms,
-            )
-        )
+        return attempt.answer  # it may have come in the turn in which the time was over
 
 
 class _Stays:

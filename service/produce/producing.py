@@ -285,10 +285,10 @@ class Producing:
         def released(result: Result) -> None:
             self._retry_after.settled(result, permit.bytes)
             permit.release_bytes()
-            if span is not None:
-                span.settled(result)
             if settled is not None:
                 settled(result)
+            if span is not None:  # last: an exception must not keep a request under a key open
+                span.settled(result)
 
         try:
             ticket = self._producer.submit(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -39,8 +40,10 @@ from service.base.settings import Settings
 from service.observe.http_metrics import HttpMetrics
 from service.produce.producing import Producing, RecordOutcome, Times, outcome_of
 from service.wire.asgi import Receive
-from service.wire.errors import Problem, ProblemError
+from service.wire.errors import Problem, ProblemError, problem_of_bug
 from service.wire.waiting import CallerGoneError, refusal_of
+
+_log: Final = logging.getLogger(__name__)
 
 #: Why a stream ended. COMPLETE: the caller sent everything.
 IDLE: Final = "idle"
@@ -336,6 +339,8 @@ class RecordStream:
                 problem = refusal_of(e)
             except ProblemError as e:
                 problem = e.problem
+            except Exception:  # noqa: BLE001 -- a bug, or a lack of memory: the permit must end
+                problem = _unknown()
         permit.release_bytes()
         self._fail(chunk, problem)
 
@@ -343,16 +348,20 @@ class RecordStream:
         """Ends the chunk with the client's result for its records."""
         if self._abandoned:
             return
-        outcomes = self._producing.outcomes(records, result)
-        if len(outcomes) < len(chunk.items):
-            of_records = iter(outcomes)
-            outcomes = [item if isinstance(item, Problem) else next(of_records) for item in chunk.items]
+        try:
+            outcomes = self._producing.outcomes(records, result)
+            if len(outcomes) < len(chunk.items):
+                of_records = iter(outcomes)
+                outcomes = [item if isinstance(item, Problem) else next(of_records) for item in chunk.items]
+        except Exception:  # noqa: BLE001 -- a bug, or a lack of memory: the caller waits for the outcomes
+            self._fail(chunk, _unknown())
+            return
         chunk.are_counted = True
         self._count_unread(len(outcomes))
         self._end(chunk, outcomes)
 
     def _fail(self, chunk: _Chunk, problem: Problem | None) -> None:
-        """Ends a chunk of which the client accepted no record. `problem` is None if it has no records."""
+        """Ends a chunk whose records all have the same problem. It is None if there are no records."""
         outcomes = [item if isinstance(item, Problem) else problem for item in chunk.items]
         self._end(chunk, [one for one in outcomes if one is not None])
 
@@ -366,6 +375,12 @@ class RecordStream:
     def _wake(self) -> None:
         self._progress.set()
         self._outcome.set()
+
+
+def _unknown() -> Problem:
+    """Returns the outcome of records for which an unexpected exception is handled."""
+    _log.exception("the outcome of records of a stream is unknown")
+    return problem_of_bug(written="unknown")
 
 
 def _position(items: Sequence[Item], record: ProducerRecord, at: int) -> int:

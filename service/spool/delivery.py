@@ -96,7 +96,8 @@ class Delivery:
         self._written = mark
         self._written_ms = clock.now_ms()
         self._damaged: set[Segment] = set()
-        self._answered: deque[tuple[Lane, Result]] = deque()
+        #: Results of requests, with their lanes and records.
+        self._answered: deque[tuple[Lane, Sequence[Stored], Result]] = deque()
         self._requeues: deque[Requeue] = deque()
         self._condition = threading.Condition()
         self._called = False
@@ -172,8 +173,7 @@ class Delivery:
                 until_ms = now_ms + PAUSE_MS
             except Exception:  # noqa: BLE001
                 # Logged, counted and retried: otherwise nothing would be delivered any more.
-                _log.exception("spool: a turn of the delivery failed")
-                self.failed_turns += 1
+                self._note_failure()
                 until_ms = now_ms + PAUSE_MS
             with self._condition:
                 self._clock.wait_for(self._condition, lambda: self._called or self._closed, until_ms)
@@ -193,8 +193,23 @@ class Delivery:
 
     def _hear(self, now_ms: int) -> None:
         while self._answered:
-            lane, result = self._answered.popleft()
-            self._judge(lane, result, now_ms)
+            lane, chunk, result = self._answered.popleft()
+            if lane.in_flight is not chunk:
+                continue  # the client raised as it took them: they are sent again
+            try:
+                self._judge(lane, result, now_ms)
+            except Exception:  # noqa: BLE001 -- a bug, or a lack of memory
+                self._send_again(lane, now_ms)
+
+    def _send_again(self, lane: Lane, now_ms: int) -> None:
+        """Handles an unexpected exception: otherwise the topic's records would wait for a result for good."""
+        self._note_failure()
+        delivery = DeliveryOutcome(None, "an unexpected exception; the log has the stack")
+        self._settle(lane, [(stored, delivery) for stored in lane.in_flight], now_ms)
+
+    def _note_failure(self) -> None:
+        _log.exception("spool: a turn of the delivery failed")
+        self.failed_turns += 1
 
     def _judge(self, lane: Lane, result: Result, now_ms: int) -> None:
         deliveries: list[tuple[Stored, DeliveryOutcome]] = []
@@ -298,7 +313,7 @@ class Delivery:
                 [_to_send(stored) for stored in chunk],
                 block_deadline_ms=now_ms + self._topic_wait_ms,
                 deadline_ms=now_ms + _NEVER_MS,
-                done=lambda result: self._on_done(lane, result),
+                done=lambda result: self._on_done(lane, chunk, result),
                 create=self._create,
             )
             return
@@ -306,11 +321,14 @@ class Delivery:
             delivery = delivery_outcome_of_refusal(e)
         except IllegalStateError as e:
             delivery = DeliveryOutcome(None, str(e))
+        except Exception:  # noqa: BLE001 -- a bug, or a lack of memory
+            self._send_again(lane, now_ms)
+            return
         self._settle(lane, [(stored, delivery) for stored in chunk], now_ms)
 
-    def _on_done(self, lane: Lane, result: Result) -> None:
+    def _on_done(self, lane: Lane, chunk: Sequence[Stored], result: Result) -> None:
         """Queues a result. Producer's I/O thread."""
-        self._answered.append((lane, result))
+        self._answered.append((lane, chunk, result))
         self.wake()
 
     # -- requeue ---------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client_core.async_kafka_producer import LoopCompletions
+from client_core import RecordMetadata
+from client_core.async_kafka_producer import LoopCompletions, RecordFuture, _Resolved
 from tests.support.coroutine_tests import run
 from tests.support.fake_producer import FakeResult
 
@@ -41,6 +42,26 @@ async def test_results_arrive_on_the_loop_in_order_and_together() -> None:
     assert arrived == []
     await all_there.wait()
     assert arrived == [(0, me), (1, me), (2, me)]
+
+
+async def test_one_receipt_that_memory_is_lacking_for_does_not_cost_the_others_theirs() -> None:
+    class Receipts:
+        def error_for(self, _: int) -> None:
+            return None
+
+        def metadata_for(self, position: int) -> RecordMetadata:
+            if position == 1:
+                raise MemoryError
+            return RecordMetadata("orders", 0, position, 17)
+
+    completions, loop, outcome = LoopCompletions(), asyncio.get_running_loop(), Receipts()
+    completions.bind(loop)
+    resolved = _Resolved(lambda done, result: completions.post([(done, result)]))
+    futures = [RecordFuture(resolved, loop) for _ in range(3)]
+    for position, future in enumerate(futures):
+        future.batch_done((0,), position, outcome)  # type: ignore[arg-type]  # one without memory
+    ended = await asyncio.gather(*futures, return_exceptions=True)
+    assert [type(one) for one in ended] == [RecordMetadata, MemoryError, RecordMetadata]
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), asyncio.CancelledError()], ids=repr)

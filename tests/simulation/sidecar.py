@@ -185,10 +185,11 @@ class DeliveryActor:
     def _run_turn(self) -> None:
         delivery, now_ms = self._delivery, self._world.now_ms
         delivery._called = False
-        failed_in_ways = max((_ways_to_fail(result) for _, result in delivery._answered), default=0)
+        failed_in_ways = max((_ways_to_fail(result) for *_, result in delivery._answered), default=0)
         before = self._world.reached.get(NO_DEAD_LETTER, 0)
         try:
             self._until_ms = delivery.turn(now_ms)
+            assert not delivery.failed_turns, "an exception of the spool's delivery: the log has the stack"
             if failed_in_ways > 1 and self._world.reached.get(NO_DEAD_LETTER, 0) > before:
                 self._world.reach("a dead letter could not be written, and others of its request wait")
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -216,6 +217,21 @@ def test_a_body_that_is_late_in_the_turn_in_which_the_drain_begins_does_not_hold
     with pytest.raises(ProblemError) as refused:
         run(read_body({}, receive, AdmissionControl(MockClock(), 10, 1_000, drain=drain).acquire(0), 0))
     assert (refused.value.problem.status, begun) == (503, [True])
+
+
+def test_one_listener_that_raises_as_the_drain_begins_keeps_it_from_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("nobody foresaw this")
+
+    drain, called = Drain(), list[int]()
+    for number in range(9):  # they are called in no order
+        drain.listen(partial(called.append, number))
+        drain.listen(partial(broken))
+    drain.begin()
+    assert sorted(called) == list(range(9))
+    assert len(caplog.records) == 9
 
 
 def test_a_body_that_is_there_needs_no_time() -> None:

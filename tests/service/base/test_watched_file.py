@@ -88,6 +88,25 @@ def test_each_change_that_cannot_be_used_is_reported_and_so_is_the_return_to_the
         assert files.made == "one"
 
 
+def test_a_change_that_memory_is_lacking_for_is_in_force_as_soon_as_there_is_some() -> None:
+    is_short = False
+
+    def made(contents: Sequence[bytes]) -> str:
+        if is_short:
+            raise MemoryError
+        return text_of(contents)
+
+    files = InForce(made, reading(b"one"))
+    assert files.take(reading(b"two"), 10_000) is None
+    is_short = True
+    with pytest.raises(MemoryError):
+        files.take(reading(b"two"), 10_000 + SETTLE_MS)
+    assert files.made == "one"
+    is_short = False
+    assert files.take(reading(b"two"), 20_000) == Reload(None)
+    assert files.made == "two"
+
+
 def test_a_change_that_is_taken_back_is_a_change() -> None:
     files = Files()
     in_use = []

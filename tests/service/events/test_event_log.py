@@ -518,6 +518,17 @@ def test_every_sink_gets_the_events_that_it_wants_in_order() -> None:
     assert none.asked == [e.NodeReady, e.NodeConnecting], "once for each kind"
 
 
+def test_a_sink_that_raises_costs_no_other_sink_its_event() -> None:
+    class Broken(Wanting):
+        def emit(self, event: e.Event, /) -> None:
+            raise MemoryError
+
+    other = Wanting(e.NodeReady)
+    with pytest.raises(MemoryError):
+        FanOut(Broken(e.NodeReady), other).emit(e.NodeReady(1))
+    assert other.events == [e.NodeReady(1)]
+
+
 def test_an_event_of_the_client_is_counted_and_explains_slowness() -> None:
     web = NativeApp()
     web.app.events.emit(e.ProduceFinished("orders", 0, 1, 7, 100, 5, 0, Errors.NONE))

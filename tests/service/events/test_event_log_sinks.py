@@ -14,6 +14,7 @@ from client_core import (
     NetworkError,
     Phase,
     RecordFailure,
+    RecordMetadata,
     RecordTooLargeError,
     TimeoutError,
     UnknownTopicOrPartitionError,
@@ -33,7 +34,7 @@ from service.events.event_topic import (
 from service.events.event_v1 import Origin
 from service.events.outbox import Line, Outbox
 from tests.support.crash_disk import SHORT, CrashDisk, State
-from tests.support.fake_producer import FakeProducer
+from tests.support.fake_producer import FakeProducer, FakeResult
 from tests.support.spooling import BadDisk
 
 if TYPE_CHECKING:
@@ -535,6 +536,52 @@ def test_a_line_that_is_too_large_for_a_request_does_not_take_others_along() -> 
     topic.turn(outbox, 0)
     assert [record.value for records in producer.submitted for record in records] == [b"one", b"three"]
     assert (topic.written, topic.in_flight_bytes, outbox.dropped) == (2, 0, 1)
+
+
+def test_lines_that_an_exception_keeps_from_being_submitted_are_submitted_in_the_next_turn() -> None:
+    desk = TopicDesk()
+    desk.producer.refuses = MemoryError()
+    with pytest.raises(MemoryError):
+        desk.send("one", "two")
+    assert (desk.topic.in_flight_bytes, len(desk.outbox)) == (0, 2)
+    desk.producer.refuses = None
+    desk.send("three")
+    assert (desk.values(), len(desk.outbox)) == (["one", "two", "three"], 0)
+
+
+def test_results_that_memory_was_lacking_for_are_read_in_the_next_turn() -> None:
+    class NotAtOnce:
+        """A result whose outcomes do not fit into memory at the first time."""
+
+        error = None
+        any_acknowledged = True
+
+        def __init__(self) -> None:
+            self.reads = 0
+
+        @property
+        def outcomes(self) -> list[Any]:
+            self.reads += 1
+            if self.reads == 1:
+                raise MemoryError
+            return [RecordMetadata(TOPIC, 0, 7, 17)]
+
+    desk = TopicDesk(holds=True)
+    for text in ("one", "two"):
+        desk.send(text)
+    first, second = desk.producer.waiting
+    error = NetworkError("the connection broke")
+    desk.producer.finish(first, FakeResult([RecordFailure(error, Phase.DELIVERY, Written.UNKNOWN, 5)]))
+    desk.producer.finish(second, NotAtOnce())
+    with pytest.raises(MemoryError):
+        desk.turn()
+    assert len(desk.outbox) == 1
+    desk.turn()
+    assert (desk.topic.written, desk.topic.in_flight_bytes) == (1, 0)
+    desk.producer.holds_records = False
+    desk.producer.clock.advance(PAUSE_MS)
+    desk.turn()
+    assert desk.values() == ["one", "two", "one"]
 
 
 # -- the end -------------------------------------------------------------------------------------------------

@@ -280,6 +280,20 @@ async def test_a_listener_that_waited_for_room_when_it_was_closed_stays_closed()
 
 
 @on_each_loop
+async def test_connections_that_arrive_as_the_listener_closes_end() -> None:
+    for request in (b"", b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"):
+        for turns in range(8):
+            served = Served(echo)
+            served.open()
+            with socket.create_connection(served.address) as caller:
+                caller.send(request)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                served.shut_down()
+                await until(lambda served=served: not served.connections.open and not served._state.tasks)
+
+
+@on_each_loop
 async def test_open_connections_get_their_turn_while_many_arrive_and_no_task_is_kept() -> None:
     async with Served(echo) as served:
         arriving = [socket.create_connection(served.address) for _ in range(65)]

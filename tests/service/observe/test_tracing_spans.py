@@ -32,11 +32,11 @@ from tests.support.coroutine_tests import run, until
 from tests.support.fake_producer import FakeProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from client_core import ProducerRecord
+    from client_core import ProducerRecord, RecordMetadata
     from service.base.producer_protocol import Producer
     from service.wire.asgi import Receive, Scope, Send
 
@@ -269,6 +269,27 @@ def test_a_caller_who_leaves_is_reported_and_its_records_span_shows_the_real_out
 
 
 # -- which requests ------------------------------------------------------------------------------------------
+
+
+async def test_a_span_that_memory_is_lacking_for_keeps_no_request_under_a_key_open() -> None:
+    class NoMemoryForIt:
+        error = None
+        any_acknowledged = True
+
+        @property
+        def outcomes(self) -> Sequence[RecordMetadata | RecordFailure]:
+            raise MemoryError
+
+    web = Traced()
+    web.fake.holds_records = True
+    headers, body = {"idempotency-key": "k"}, {"records": [{"value": 1}]}
+    async with web.client() as client:
+        first = asyncio.create_task(client.post(PATH, json=body, headers=headers))
+        await until(lambda: web.fake.waiting)
+        web.fake.finish(web.fake.waiting[-1], NoMemoryForIt())
+        assert (await first).status_code == 500
+        again = await client.post(f"{PATH}?timeout_ms=1", json=body, headers=headers)
+    assert (again.status_code, again.headers.get("pilotfish-replayed")) == (500, "true")
 
 
 def test_prepared_look_ups_and_what_the_guards_refuse_have_no_span() -> None:

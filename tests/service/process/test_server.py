@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from client_core import CloseReport, Unacknowledged
+from client_core import CloseReport, ProducerRecord, Unacknowledged
 from service.process.server import bound_socket, report_unacknowledged
+from service.spool.writer import SpoolClosedError
 from tests.support.coroutine_tests import until
 from tests.support.plain_http import NO_TLS
 from tests.support.running_server import RunningServer, terminate
@@ -95,6 +96,48 @@ async def test_on_sigterm_it_takes_nothing_on_delivers_what_it_has_and_ends_with
         assert (await waiting).status_code == 200
     assert running.ended.result() == 0
     assert running.producer.closed_after_ms == 25_000
+
+
+class _Unclosable(threading.Event):
+    """The close of a producer that raises."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        raise ZeroDivisionError("nobody foresaw this")
+
+
+async def test_a_producer_that_can_not_be_closed_keeps_neither_the_spool_nor_the_process_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = RunningServer(spool_folder=str(tmp_path))
+    running.producer.holds_records = True
+    running.producer.closing = _Unclosable()
+    async with running.clients() as (api, _):
+        waiting = asyncio.create_task(api.post(PATH, content=ONE, headers=JSON, timeout=30))
+        await until(lambda: running.producer.waiting)
+        terminate()
+        await until(lambda: running.app.sidecar.drain.begun)
+        (asked,) = running.producer.waiting
+        running.producer.acknowledge(asked)
+        assert (await waiting).status_code == 200
+    assert running.ended.result() == 1
+    assert "records may be left" in caplog.text
+    assert running.app.spool is not None
+    with pytest.raises(SpoolClosedError):
+        running.app.spool.submit([ProducerRecord("orders", b"1")], lambda _: None)
+
+
+async def test_what_fails_as_the_drain_begins_keeps_no_accepted_record_from_delivery(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("nobody foresaw this")
+
+    running = RunningServer()
+    running.app.sidecar.drain.listen(broken)
+    async with running.clients():
+        pass
+    assert (running.ended.result(), running.producer.state) == (0, "closed")
+    assert [record.exc_info is not None for record in caplog.records if record.levelname == "ERROR"] == [True]
 
 
 async def test_with_a_drain_delay_it_goes_on_serving_for_a_while() -> None:

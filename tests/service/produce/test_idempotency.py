@@ -311,6 +311,24 @@ def test_a_repeated_request_waits_no_longer_than_its_own_time(web: NativeApp) ->
     assert web.app.sidecar.http.replays.value == 1
 
 
+def test_an_outcome_in_the_turn_in_which_the_time_of_a_repeated_request_is_over_is_its_answer(
+    web: NativeApp,
+) -> None:
+    web.producer.holds_records = True
+
+    async def scenario() -> list[httpx.Response]:
+        async with web.client() as client:
+            asked = asyncio.create_task(ask(client))
+            await until(lambda: web.producer.waiting)
+            loop = asyncio.get_running_loop()
+            loop.call_later(0.010, lambda: web.producer.acknowledge(web.producer.waiting[0]))
+            return [await ask(client, query="?timeout_ms=10"), await asked]
+
+    (late, first), waited_ms = timed(scenario())
+    assert waited_ms == 10
+    assert (late.status_code, late.content, is_replay(late)) == (200, first.content, True)
+
+
 def test_the_time_of_a_repeated_request_begins_with_its_head(web: NativeApp) -> None:
     web.producer.holds_records = True
 

@@ -379,6 +379,53 @@ def test_after_a_turn_that_failed_the_thread_pauses(tmp_path: Path, caplog: pyte
         assert "the disk did not answer" not in caplog.text  # the thread has ended
 
 
+def test_an_exception_of_one_topics_records_delays_them_and_holds_no_other_topic_up(
+    rig: SpoolRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken_for_orders(index: int, one: ProducerRecord) -> Outcome:
+        return broken(index, one) if one.topic == "orders" else rig.producer.receipt(index, one)
+
+    rig.producer.outcome_of = broken_for_orders
+    rig.spool_in([record("first"), record("other", "payments"), record("second")])
+    rig.deliver()
+    assert (rig.spool.delivery.delivered, rig.spool.delivery.failed_turns) == (1, 1)
+    assert [one.exc_info is not None for one in caplog.records] == [True, False]
+    rig.producer.outcome_of = None
+    (took_them_although_it_raised,) = rig.producer.waiting
+    rig.deliver_after(PAUSE_MS - 1)
+    assert rig.spool.entries == 2
+    rig.producer.holds_records = True
+    rig.spool_in([record("third")])
+    rig.deliver_after(1)
+    rig.producer.acknowledge(took_them_although_it_raised)
+    rig.deliver()
+    assert rig.spool.entries == 3
+    rig.producer.holds_records = False
+    rig.producer.acknowledge(rig.producer.waiting[0])
+    rig.settle()
+    assert (rig.sent[-3:], rig.spool.entries) == (["first", "second", "third"], 0)
+
+
+def test_records_whose_result_does_not_fit_into_memory_are_sent_again(rig: SpoolRig) -> None:
+    class NoMemoryForIt:
+        error = None
+        any_acknowledged = True
+
+        @property
+        def outcomes(self) -> Sequence[Outcome]:
+            raise MemoryError
+
+    rig.producer.holds_records = True
+    rig.spool_in(records(2))
+    rig.deliver()
+    rig.producer.finish(rig.producer.waiting[0], NoMemoryForIt())
+    rig.deliver()
+    assert (rig.spool.delivery.failed_turns, rig.spool.entries) == (1, 2)
+    rig.producer.holds_records = False
+    rig.deliver_after(PAUSE_MS)
+    assert (rig.sent[2:], rig.spool.entries) == (rig.sent[:2], 0)
+
+
 def test_a_record_that_is_committed_wakes_the_thread_once(tmp_path: Path) -> None:
     clock = NotedClock()
     rig = SpoolRig(tmp_path / "spool", clock=clock)

@@ -176,6 +176,30 @@ async def test_a_watcher_who_waits_for_a_round_that_fails_gets_an_error_and_may_
         assert subscription.take_start() is not None
 
 
+async def test_a_watcher_who_comes_in_the_middle_of_a_round_that_fails_gets_an_error_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_memory() -> None:
+        raise MemoryError
+
+    web = NativeApp()
+    web.producer.set_topics(topics(2, 5_000))
+    feed = web.app.sidecar.feed
+    with feed.subscribe(ANYONE, None) as first, feed.subscribe(ANYONE, None) as second:
+        await feed.begin(first)
+        before = feed.log.number
+        web.producer.set_topics(topics(2, 5_000, epoch=1))
+        beginning = asyncio.create_task(feed.begin(first))
+        await until(lambda: feed.log.number > before)
+        assert not beginning.done()
+        late = asyncio.create_task(feed.begin(second))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(first, "wake", no_memory)
+        for task in (beginning, late):
+            with pytest.raises(RuntimeError, match="could not be compared"):
+                await task
+
+
 def test_a_hundred_watchers_get_the_same_bytes() -> None:
     web = NativeApp()
     web.producer.set_topics(topics(20, 50))
