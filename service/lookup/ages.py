@@ -220,6 +220,9 @@ class Ages:
             self._producer.refresh_topics(topics, deadline_ms=now_ms + self._wait_ms, done=done)
         except IllegalStateError:  # the producer is closed, and its last answers are served
             self._ended(refresh, KafkaError("closed"))
+        except BaseException:  # a bug, or a lack of memory: later look-ups must not wait for it
+            self._running.remove(refresh)
+            raise
         return refresh
 
     def _remember(self, topic: str | None) -> None:

@@ -411,17 +411,19 @@ class LookupTable:
             del self._entries[key]
             self._body_bytes -= entry.length
             entry = None
+        is_new = entry is None
         if entry is None:
             entry = self._build(target, base)
             if entry is None:
                 return None
-            self._keep(key, entry)
         topic, cache = None if entry.topic is None else entry.topic.name, self.cache
         due = self._ages.look(topic, now_ms)
         self._until_ms = min(self._until_ms, due.at_ms)
         entry.needs_route = entry.is_long or due.before
         time = cache.answered if topic is None else cache.refresh_time(topic)
         entry.renew(self._stamp, self._second, self.freshness(cache, time))
+        if is_new:  # last: after an exception there is no half of an entry
+            self._keep(key, entry)
         return entry
 
     def _holds(self, entry: Entry) -> bool:

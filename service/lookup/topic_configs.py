@@ -106,6 +106,9 @@ class ConfigsOfTopics:
         except (KafkaError, IllegalStateError) as e:
             # The producer is closed.
             done(TopicConfigsResult(None, error=KafkaError(str(e))))
+        except BaseException:  # a bug, or a lack of memory: later look-ups must not wait for it
+            del self._asked[topic.name]
+            raise
         return reported
 
     def _keep(self, topic: TopicTable, result: TopicConfigsResult) -> None:

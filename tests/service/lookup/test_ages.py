@@ -709,3 +709,37 @@ def test_a_revalidation_bound_above_the_other_is_the_other() -> None:
     ages = Ages(producer, revalidate_after_ms=60_000, max_stale_ms=5_000, wait_ms=250)
     producer.clock.advance(5_001)
     assert look(producer, ages)
+
+
+def test_a_refresh_that_memory_is_lacking_for_costs_no_later_look_up_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    web = HttpApp(lookup_max_stale_ms=60_000)
+    web.producer.set_topics({"orders": 3})
+    web.producer.clock.advance(100_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(web.producer, "refresh_topics", no_memory)
+        with pytest.raises(MemoryError):
+            web.get(ORDERS.decode())
+    for _ in range(2):
+        assert web.get(ORDERS.decode()).status_code == 200
+
+
+async def test_look_ups_do_not_wait_for_a_refresh_that_was_never_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    brokers = Brokers()
+    ages = ages_over(brokers)
+    brokers.clock.advance(10_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(brokers, "refresh_topics", no_memory)
+        with pytest.raises(MemoryError):
+            await ages.freshen(["orders"])
+    await ages.freshen(["orders"])
+    assert [ticket.asked["names"] for ticket in brokers.refreshes] == [["orders"]]

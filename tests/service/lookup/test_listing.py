@@ -454,6 +454,21 @@ async def test_no_more_than_a_thousand_topics_are_asked_for_at_once() -> None:
     assert await asyncio.gather(*asked) == [NEW] * 1_000
 
 
+async def test_a_request_that_memory_is_lacking_for_is_sent_at_the_next_look_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    rig = Rig(wait_ms=0)
+    rig.producer.configs = {"orders": {**OLD}}
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.producer, "describe_topic_configs", no_memory)
+        with pytest.raises(MemoryError):
+            await rig.of()
+    assert await rig.of() == OLD
+
+
 async def test_answers_are_read_only() -> None:
     for max_age_ms in (0, 60_000):
         rig = Rig(max_age_ms=max_age_ms)
