@@ -251,9 +251,7 @@ def test_no_partition_stays_muted_if_memory_is_short_as_an_answer_comes() -> Non
         code, first = inspect.getsourcelines(function)
         file = str(inspect.getsourcefile(function)).removeprefix(_ROOT)
         of_answers.update((file, line) for line in range(first, first + len(code)))
-    came = [
-        moment for line, moments in _lines(in_flight=1).items() for moment in moments if line in of_answers
-    ]
+    came = _moments({line: came for line, came in _lines(in_flight=1).items() if line in of_answers})
     assert came
     for moment in came:
         _told(moment, in_flight=1)
