@@ -31,6 +31,9 @@ _GOLDEN: Final = Path(__file__).parent / "golden" / "data"
 _LONG_GROUPS: Final = ("kafka_http", "kafka", "spark")
 _LONGEST_ID: Final = 200
 _OPTIONAL_FOLDERS: Final = ("tables", "captured")
+#: What `make test` gives to -m.
+_QUICK: Final = "not long"
+_WHOLE_FILES: Final = frozenset(str(tiers.ROOT / file) for file in tiers.whole_files(tiers.rows()))
 
 # Derandomised: a run must not depend on chance. No deadline: a busy machine is no bug.
 hypothesis.settings.register_profile("pilotfish", deadline=None, derandomize=True, print_blob=True)
@@ -68,6 +71,11 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = golden_folder(config)
     if not folder.is_dir():
         raise pytest.UsageError(f"--golden: no such folder: {folder}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out files without a quick test: each process of `make test` would import them for nothing."""
+    return (config.option.markexpr == _QUICK and str(collection_path) in _WHOLE_FILES) or None
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -6,7 +6,7 @@ import ast
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tests.support.tiers import ROOT, Row, long_tests, rows
+from tests.support.tiers import ROOT, Row, long_tests, rows, whole_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,3 +80,13 @@ def test_one_case_in_so_many_stays_whatever_the_order_and_never_none() -> None:
     assert len(CASES) - len(long) == 5
     assert OTHER not in long
     assert long_tests([row], [OTHER, *reversed(CASES)]) == long
+
+
+def test_a_file_is_not_collected_for_the_quick_tests_only_if_it_has_none() -> None:
+    table = [
+        Row(file=FILE, why="slow"),
+        Row(file="tests/test_kept.py", keep=8, why="slow"),
+        Row(file="tests/test_some.py", tests=("test_other",), why="slow"),
+        Row(file="tests/test_others.py", but=("test_other",), why="slow"),
+    ]
+    assert whole_files(table) == {FILE}

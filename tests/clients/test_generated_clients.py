@@ -15,21 +15,13 @@ import pytest
 from service.process.embedded import EmbeddedCluster
 from tests.clients.generators import Client, generate_go, generate_java, generate_python, generate_typescript
 from tests.clients.provocations import TOPIC, Provoked, calls
-from tests.service.native.test_openapi_examples import in_3_1
-from tests.support.http_app import HttpApp
+from tests.service.native.test_openapi_examples import document, in_3_1
 from tests.support.sidecar import Sidecar
 from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-DOCUMENT: dict[str, Any] = HttpApp().app.api.openapi()
-OPERATIONS: dict[str, dict[str, Any]] = {
-    operation["operationId"]: operation
-    for operations in DOCUMENT["paths"].values()
-    for operation in operations.values()
-}
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +54,14 @@ def test_the_python_client_produces_looks_up_and_watches(
     sidecar: Sidecar, tokens: TokensFile, tmp_path: Path
 ) -> None:
     """By openapi-python-client."""
-    generate_python(DOCUMENT, tmp_path).use(sidecar.api_url, tokens.token("all"))
+    generate_python(document(), tmp_path).use(sidecar.api_url, tokens.token("all"))
 
 
 @pytest.mark.tools
 def test_the_python_client_is_typed_throughout_and_reads_every_answer_of_every_operation(
     provoked: Provoked, tmp_path: Path
 ) -> None:
-    client = generate_python(DOCUMENT, tmp_path)
+    client = generate_python(document(), tmp_path)
     client.check()
     assert _wrong(client, provoked) == ""
 
@@ -79,7 +71,7 @@ def test_the_typescript_client_reads_every_answer_of_every_operation(
     sidecar: Sidecar, tokens: TokensFile, provoked: Provoked, tmp_path: Path
 ) -> None:
     """By openapi-typescript, with openapi-fetch; `tsc --strict`."""
-    client = generate_typescript(DOCUMENT, tmp_path)
+    client = generate_typescript(document(), tmp_path)
     client.use(sidecar.api_url, tokens.token("all"))
     assert _wrong(client, provoked) == ""
 
@@ -89,7 +81,7 @@ def test_the_java_client_reads_every_answer_of_every_operation(
     sidecar: Sidecar, tokens: TokensFile, provoked: Provoked, tmp_path: Path
 ) -> None:
     """By OpenAPI Generator; javac with warnings as errors. Its library reads every answer as JSON."""
-    client = generate_java(DOCUMENT, tmp_path)
+    client = generate_java(document(), tmp_path)
     client.use(sidecar.api_url, tokens.token("all"))
     assert _wrong(client, provoked, but="text") == ""
 
@@ -99,7 +91,7 @@ def test_the_go_client_reads_every_answer_of_every_operation(
     sidecar: Sidecar, tokens: TokensFile, provoked: Provoked, tmp_path: Path
 ) -> None:
     """By OpenAPI Generator; `go vet`."""
-    client = generate_go(DOCUMENT, tmp_path)
+    client = generate_go(document(), tmp_path)
     client.use(sidecar.api_url, tokens.token("all"))
     assert _wrong(client, provoked) == ""
 
@@ -109,8 +101,8 @@ def _wrong(client: Client, provoked: Provoked, but: str = "") -> str:
 
     `but`: of the answers, those that are not asked for.
     """
-    asked = calls(DOCUMENT, provoked.cluster_id())
-    written = [call.written_out(DOCUMENT, provoked.url) for call in asked]
+    asked = calls(document(), provoked.cluster_id())
+    written = [call.written_out(document(), provoked.url) for call in asked]
     sent = [(call, one) for call, one in zip(asked, written, strict=True) if one["answer"] != but]
     answers = client.call([one for _, one in sent], provoked.token)
     return "\n".join(
@@ -122,10 +114,16 @@ def _wrong(client: Client, provoked: Provoked, but: str = "") -> str:
 
 def _misfit(name: str, answer: dict[str, Any]) -> list[str]:
     """Why what the client parsed is not what the document says; empty if it is."""
-    content = OPERATIONS[name]["responses"][str(answer["status"])].get("content", {})
+    (operation,) = (
+        operation
+        for operations in document()["paths"].values()
+        for operation in operations.values()
+        if operation["operationId"] == name
+    )
+    content = operation["responses"][str(answer["status"])].get("content", {})
     if not content:
         return []
     if answer["type"] is None:
         return ["not parsed"]
-    schema = in_3_1({**next(iter(content.values()))["schema"], "components": DOCUMENT["components"]})
+    schema = in_3_1({**next(iter(content.values()))["schema"], "components": document()["components"]})
     return [str(error) for error in jsonschema_rs.validator_for(schema).iter_errors(answer["body"])]

@@ -22,6 +22,7 @@ from client_core.network import ssl_failures, ssl_pem
 from client_core.network.certificate_expiry import certificate_expires_at_s
 from client_core.network.ssl_cipher_suites import _OPENSSL_NAMES, TlsChoice, tls_choice
 from tests.support.certificates import LONG_AGO, Authority, with_validity
+from tests.support.counted_work import open_descriptors
 
 NAME = "ssl.truststore.certificates"
 AUTHORITY = Authority()
@@ -103,9 +104,9 @@ def test_the_private_file_is_ours_alone_and_gone_thereafter() -> None:
         with open(path) as file:
             assert file.read() == "text"
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-        descriptors = os.listdir("/proc/self/fd")
+        descriptors = open_descriptors()
     assert not os.path.exists(path)
-    assert len(os.listdir("/proc/self/fd")) == len(descriptors) - 1
+    assert open_descriptors() < descriptors
 
 
 def test_the_private_file_is_a_temporary_one_where_there_is_none_in_memory(

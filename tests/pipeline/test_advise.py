@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
@@ -130,9 +131,13 @@ def test_a_file_that_no_sidecar_would_read_is_not_written() -> None:
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "advice.json"
     path.write_bytes(b"before")
-    with path.open("rb") as reader:
-        write_whole(path, b"after")
-        assert reader.read() == b"before"
+    before = os.umask(0o022)
+    try:
+        with path.open("rb") as reader:
+            write_whole(path, b"after")
+            assert reader.read() == b"before"
+    finally:
+        os.umask(before)
     assert path.read_bytes() == b"after"
     assert [found.name for found in tmp_path.iterdir()] == ["advice.json"]
     assert path.stat().st_mode & 0o044 == 0o044

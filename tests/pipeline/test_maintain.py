@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import functions as f
 
 from pipeline.cli import main
-from pipeline.closing import OVER_AT
+from pipeline.closing import KEPT, OVER_AT, closed_days
 from pipeline.stores.folders import MARK
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import CLOSED_LAYOUT, KINDS, PARQUET
-from pipeline.tables import GOLD_INCIDENTS
+from pipeline.tables import (
+    GOLD_DATA_QUALITY,
+    GOLD_INCIDENTS,
+    GOLD_LEADER_HISTORY,
+    SILVER_ISR_OBS,
+    SILVER_LEADER_EPOCHS,
+    SILVER_TOPIC_ENDS,
+)
 from tests.pipeline.days import Days
-from tests.pipeline.fleets import Boot
+from tests.pipeline.fleets import CLUSTER, ID, Boot, at
 from tests.pipeline.kept_tables import differences, kept_tables
+from tests.pipeline.whole_pipeline import Tables as SilverAndGold
+from tests.pipeline.whole_pipeline import in_order
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +35,8 @@ if TYPE_CHECKING:
 
     from tests.pipeline.fleets import Event
     from tests.pipeline.kept_tables import Tables
+
+DAY_S: Final = 24 * 3_600
 
 
 class _Kept:
@@ -116,23 +128,49 @@ def test_a_topic_that_ends_on_an_open_day_keeps_the_rows_that_began_on_closed_on
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert spark.version
-    day_s = 24 * 3_600
-    boot = Boot("a")
-    boot.sees(-30 * day_s, leader=1, epoch=1)
-    boot.sees(-29 * day_s, leader=2, epoch=2, isr=[2, 3])
-    boot.ends(-20 * day_s, "gone")
-    boot.beats(-18 * day_s, uptime_s=12 * day_s)
+    boot = topic_that_ended()
     kept, at_once = _Kept(tmp_path / "kept", PARQUET), _Kept(tmp_path / "at-once", PARQUET)
     _write(kept.events / "one.jsonl", boot.events)
     kept.run()
     assert "are closed" in kept.says("maintain")
-    boot.beats(-18 * day_s + 60, uptime_s=12 * day_s + 60)
+    boot.beats(-18 * DAY_S + 60, uptime_s=12 * DAY_S + 60)
     _write(kept.events / "two.jsonl", boot.events[-1:])
     kept.run()
     _write(at_once.events / "all.jsonl", boot.events)
     at_once.run()
     # An incident of more than eight days is counted from the last nine.
     assert differences(kept.gold(), at_once.gold()).keys() <= {GOLD_INCIDENTS}
+
+
+def test_silver_keeps_what_the_last_rows_of_a_topic_that_ended_follow_on(spark: SparkSession) -> None:
+    """The topic is gone when days are closed, and the end of its last leadership is on an open one."""
+    boot = topic_that_ended()
+    closed = closed_days(boot.events[-1]["observed_at"])
+    wrong = "sidecar_id string, boot_id bigint, clock_shift_ms bigint, clock_shift_error_ms bigint"
+    ends = "cluster_id string, topic_key string, partition int, valid_to timestamp"
+    read = SilverAndGold(
+        spark,
+        boot.events,
+        **{
+            GOLD_DATA_QUALITY: spark.createDataFrame([], f"{wrong}, is_left_out boolean"),
+            GOLD_LEADER_HISTORY: spark.createDataFrame(
+                [(CLUSTER, ID, 0, at(-29 * DAY_S)), (CLUSTER, ID, 0, at(-20 * DAY_S))], ends
+            ),
+        },
+    )
+    for name in (SILVER_LEADER_EPOCHS, SILVER_ISR_OBS, SILVER_TOPIC_ENDS):
+        kept = KEPT[name](read, f.lit(closed.since)).toArrow().to_pylist()
+        assert in_order(kept) == read.rows(name), name
+
+
+def topic_that_ended() -> Boot:
+    """A boot that reported a shortage and a new leader long before the end of the topic, and that lives."""
+    boot = Boot("a")
+    boot.sees(-30 * DAY_S, leader=1, epoch=1)
+    boot.sees(-29 * DAY_S, leader=2, epoch=2, isr=[2, 3])
+    boot.ends(-20 * DAY_S, "gone")
+    boot.beats(-18 * DAY_S, uptime_s=12 * DAY_S)
+    return boot
 
 
 def _write(file: Path, events: list[Event]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 SEEDS = range(48)
 
 
-def _quiet() -> Plan:
+@cache
+def quiet() -> Plan:
     """A plan without faults: all that is wrong is a test's own doing."""
     plans = (plan_of(seed) for seed in range(1_000))
     plan = next(
@@ -43,9 +45,6 @@ def _quiet() -> Plan:
         and {"json", "spool"} <= {request.form for request in plan.requests[:20]}
     )
     return plan.without(requests=plan.requests[40:])
-
-
-QUIET = _quiet()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -172,7 +171,7 @@ def test_a_batch_that_was_stored_after_the_refusal_of_an_earlier_one_may_be_writ
         Refusal(200, "sidecar 1", place, Errors.OUT_OF_ORDER_SEQUENCE_NUMBER, frozenset({b"oldest"}))
     )
     brokers = SimpleNamespace(wire=wire, forgot={place: [50]})
-    one = cast("Run", SimpleNamespace(brokers=brokers, plan=QUIET))
+    one = cast("Run", SimpleNamespace(brokers=brokers, plan=quiet()))
 
     def reasons(sent_ms: int) -> int:
         first = Append("sidecar 1", place, 5, 1, 0, 13, sent_ms=sent_ms, at_ms=300, batch=b"first")
@@ -331,7 +330,7 @@ def test_a_batch_that_was_sent_too_early_is_noticed(
 
 def broken_rule(tmp_path: Path, tamper: Callable[[Run], Any], *, at_ms: int = 6_000) -> str:
     """The rule that a run without faults breaks, where something is done to it."""
-    one = Run(QUIET, tmp_path)
+    one = Run(quiet(), tmp_path)
     one.world.at(at_ms, lambda: tamper(one))
     with pytest.raises(SimulationError) as raised:
         one.execute()
@@ -380,7 +379,7 @@ def test_a_stored_record_of_which_no_was_said_is_noticed(tmp_path: Path) -> None
         place = attempt.request.topic, 0
         one.brokers.wire.appends[value_of(record)] = [Append("sidecar 1", place, 0, 1, 0, 0)]
 
-    one = Run(QUIET, tmp_path)
+    one = Run(quiet(), tmp_path)
     one.began_ms["no right to write"] = 0
     one.world.at(1, lambda: one.brokers.state.unwritable.update(t.name for t in one.plan.topics))
     one.world.at(6_000, lambda: store(one))

@@ -72,6 +72,11 @@ def long_tests(some: Iterable[Row], tests: Iterable[str]) -> set[str]:
     return {test for (row, _), all_of_it in cases.items() for test in _without_kept(row.keep, all_of_it)}
 
 
+def whole_files(some: Iterable[Row]) -> frozenset[str]:
+    """The files whose tests are all long."""
+    return frozenset(row.file for row in some if not (row.tests or row.but or row.keep))
+
+
 def _without_kept(keep: int, cases: list[str]) -> list[str]:
     if keep == 0:
         return cases

@@ -391,6 +391,7 @@ def test_waiting_costs_no_turns_whatever_the_peer_does_meanwhile() -> None:
         # Four polls, and each of them slept: nothing else made it return.
         assert time.monotonic() - begin_s > 0.15
         credentials.are_here = True
+        peer.close_connections()
         assert wait_for_channel_close(selector).error is not None
 
 
