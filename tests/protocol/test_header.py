@@ -78,8 +78,9 @@ def test_response_header_v0_is_the_correlation_id() -> None:
 
 
 def test_response_header_v1_ends_with_tagged_fields() -> None:
-    frame = bytes.fromhex("0000000a" + "02" + "00" + "01" + "ff" + "05" + "00") + b"body"
-    assert decode_response_header(frame, ApiKey.METADATA, 9) == (10, 10)
+    for tags in ("00", "01" + "05" + "01" + "ff", "02" + "00" + "01" + "ff" + "05" + "00"):
+        head = bytes.fromhex("0000000a" + tags)
+        assert decode_response_header(head + b"body", ApiKey.METADATA, 9) == (10, len(head)), tags
 
 
 def test_response_header_of_api_versions_is_v0_at_every_version() -> None:

@@ -34,7 +34,7 @@ from client_core.protocol.messages.list_offsets_response import (
 )
 from client_core.protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from client_core.protocol.messages.metadata_response import MetadataResponse
-from client_core.protocol.messages.produce_response import ProduceResponse
+from client_core.protocol.messages.produce_response import NodeEndpoint, ProduceResponse
 from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from tests.golden.adapters import camel_case
 from tests.protocol.messages import (
@@ -255,9 +255,12 @@ def test_a_hostile_number_of_tagged_fields_is_refused(count: str) -> None:
 
 def test_a_tag_of_a_later_version_is_unknown_to_an_earlier_one() -> None:
     """NodeEndpoints and CurrentLeader came with version 10 (KIP-951)."""
-    body = bytes.fromhex("01" + "00000000" + "01" + "00" + "01" + "01")
+    endpoints = "02" + "00000001" + "02" + "62" + "00002384" + "00" + "00"
+    body = bytes.fromhex("01" + "00000000" + "01" + "00" + "0d" + endpoints)
     assert ProduceResponse.decode(body, 9) == ProduceResponse()
-    assert ProduceResponse.decode(body, 10) == ProduceResponse(node_endpoints=())
+    assert ProduceResponse.decode(body, 10) == ProduceResponse(
+        node_endpoints=(NodeEndpoint(1, "b", 9092, None),)
+    )
 
 
 # -- unknown values ------------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ def test_a_negative_number_is_no_unsigned_varint() -> None:
         ("byte_array", b"ab", "000000026162", "036162"),
         ("int32_array", (), "00000000", "01"),
         ("int32_array", (1, -1), "0000000200000001ffffffff", "0300000001ffffffff"),
+        ("int32_array", (1,) * 16, "00000010" + "00000001" * 16, "11" + "00000001" * 16),
         ("boolean", True, "01", "01"),
         ("int8", -1, "ff", "ff"),
         ("int16", -2, "fffe", "fffe"),
@@ -136,6 +137,7 @@ def test_invalid_bytes_of_a_peer_are_refused(read: object, encoded: str, fault: 
     [
         (FlexibleReader.string, "00", "a null string where none is allowed"),
         (FlexibleReader.string, "ffffffff0f61", "a string of 4294967294 bytes, more than 32767"),
+        (FlexibleReader.string, "818002" + "61" * 32_768, "a string of 32768 bytes, more than 32767"),
         (FlexibleReader.byte_array, "ffffffff0f61", "4294967294 bytes expected, 1 left"),
         (FlexibleReader.int32_array, "ffffffff0f61", "an array of 4294967294 elements, 1 bytes left"),
         (FlexibleReader.skip_tags, "ffffffff0f", "more than 150000 elements in one message"),
@@ -150,6 +152,33 @@ def test_invalid_bytes_of_a_peer_are_refused_in_the_flexible_form(
     assert callable(read)
     with pytest.raises(SchemaError, match=fault):
         read(FlexibleReader(bytes.fromhex(encoded)))
+
+
+def _all_elements(reader: FlexibleReader) -> int:
+    """Reads an array, a nullable array and two tagged fields of an array each; returns their elements."""
+    count = reader.array_length(1)
+    reader.take(count)
+    nullable = reader.nullable_array_length(1) or 0
+    reader.take(nullable)
+    return count + nullable + sum(1 + field.array_length(1) for _, field in reader.tags())
+
+
+def test_the_elements_of_a_message_are_counted_together_wherever_they_are() -> None:
+    """Each becomes an object, however few bytes it takes. A tagged field is an element, too."""
+    encoded = bytes.fromhex("03aaaa" + "03aaaa" + "02" + "0003" + "03aaaa" + "0103" + "03aaaa")
+    for allowed in (10, 9, 7, 5, 3, 1):
+        reader = FlexibleReader(encoded)
+        reader.elements_left = allowed
+        if allowed == 10:
+            assert (_all_elements(reader), reader.elements_left) == (10, 0)
+            continue
+        with pytest.raises(SchemaError, match="more than 150000 elements in one message"):
+            _all_elements(reader)
+
+
+def test_a_nullable_array_has_no_more_elements_than_the_bytes_left() -> None:
+    with pytest.raises(SchemaError, match="an array of 2 elements, 1 bytes left"):
+        FlexibleReader(bytes.fromhex("03aa")).nullable_array_length(1)
 
 
 def test_a_string_that_is_not_utf_8_is_pointed_at() -> None:

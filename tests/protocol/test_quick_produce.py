@@ -140,6 +140,16 @@ def test_an_answer_that_introduces_brokers_is_left_alone(version: int) -> None:
     assert read_produce_response(answer.encode(version), version) is None
 
 
+@pytest.mark.parametrize("version", [9, 13])
+def test_an_answer_with_a_tag_of_a_later_broker_is_left_alone(version: int) -> None:
+    """Else the tag's bytes could be read as a pause of nineteen days."""
+    plain = as_of(version, ProduceResponse((TopicProduceResponse("t", UUID(int=1), ()),))).encode(version)
+    topic, end = plain[:-6], plain[-5:]  # behind the topic's tags: the pause, and the answer's tags
+    for tagged in (topic + b"\x01\x63\x00" + end, plain[:-1] + b"\x01\x63\x00"):
+        assert ProduceResponse.decode(tagged, version) == ProduceResponse.decode(plain, version)
+        assert read_produce_response(tagged, version) is None
+
+
 @given(version=FLEXIBLE, body=st.binary(max_size=80))
 def test_no_bytes_are_read_to_another_value(version: int, body: bytes) -> None:
     quickly = read_produce_response(body, version)

@@ -205,12 +205,14 @@ def test_a_record_that_cant_be_encoded_leaves_the_batch_as_it_was() -> None:
 
 
 def test_a_batch_whose_first_record_cant_be_encoded_begins_with_the_next() -> None:
-    builder = PlainRecordsBuilder(1000)
-    with pytest.raises(IllegalArgumentError, match="Invalid negative timestamp -2"):
-        append_all(builder, [record(b"x", timestamp_ms=99), record(b"y", timestamp_ms=-2)])
-    append_all(builder, [record(b"0", timestamp_ms=5)])
-    batch = decode_record_batch(builder.build())
-    assert (batch.base_timestamp_ms, batch.max_timestamp_ms, batch.record_count) == (5, 5, 1)
+    for next_ms in (5, 99):
+        builder = PlainRecordsBuilder(1000)
+        with pytest.raises(IllegalArgumentError, match="Invalid negative timestamp -2"):
+            append_all(builder, [record(b"x", timestamp_ms=99), record(b"y", timestamp_ms=-2)])
+        append_all(builder, [record(b"0", timestamp_ms=next_ms)])
+        batch = decode_record_batch(builder.build())
+        assert (batch.base_timestamp_ms, batch.max_timestamp_ms, batch.record_count) == (next_ms, next_ms, 1)
+        assert builder.timestamps.between(0, 1) == [(0, 1, next_ms)]
 
 
 # -- room --------------------------------------------------------------------------------------------------

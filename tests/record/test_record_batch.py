@@ -272,6 +272,16 @@ def test_a_batch_that_is_cut_off_anywhere_is_refused() -> None:
             decode_record_batch(batch[:length])
 
 
+def test_batches_behind_each_other_are_read_one_by_one() -> None:
+    batch = batch_of(RawRecord().encoded())
+    one = decode_record_batch(batch)
+    for offset in (0, one.size_bytes):
+        each = decode_record_batch(batch * 2, offset)
+        assert (each, each.records()) == (one, one.records())
+    with pytest.raises(CorruptRecordError, match=f"declares {len(batch)} bytes, {len(batch) - 1} are there"):
+        decode_record_batch(batch + batch[:-1], len(batch))
+
+
 @pytest.mark.parametrize(
     ("length", "words"),
     [
@@ -319,7 +329,8 @@ def test_fewer_records_than_counted_are_refused() -> None:
 
 def test_more_records_than_counted_are_refused() -> None:
     record = RawRecord().encoded()
-    assert "records still remaining" in refusal(batch_of(record, record, count=1))
+    for count in (0, 1):
+        assert "records still remaining" in refusal(batch_of(record, record, count=count))
 
 
 def test_a_codec_that_does_not_exist_is_refused() -> None:

@@ -334,6 +334,19 @@ async def test_what_a_head_takes_beyond_a_usual_one_is_counted_until_its_answer(
                 assert connected.connections.large_heads_bytes == 0, target
 
 
+async def test_heads_behind_each_other_are_counted_together_until_the_last_answer() -> None:
+    large = b"GET / HTTP/1.1\r\nX: " + b"a" * USUAL_HEAD_BYTES + b"\r\n\r\n"
+    head_bytes = USUAL_HEAD_BYTES + len("/x") + HEADER_BYTES
+    with Connected() as connected:
+        for count in (1, 2, 3):
+            connected.send(large)
+            assert connected.connections.large_heads_bytes == count * head_bytes - USUAL_HEAD_BYTES
+        for _ in range(3):
+            assert connected.connections.large_heads_bytes == 3 * head_bytes - USUAL_HEAD_BYTES
+            connected.answer()
+        assert connected.connections.large_heads_bytes == 0
+
+
 async def test_a_body_that_breaks_behind_the_head_of_its_answer_ends_without_a_word() -> None:
     with Connected() as connected:
         connected.send(CHUNKED)
@@ -471,6 +484,29 @@ async def test_only_an_answer_that_needs_nothing_else_goes_the_short_way() -> No
             assert connected.wire.said == said_before + (
                 b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody" if goes else b""
             ), (asked, does)
+
+
+async def test_a_look_up_is_answered_at_once_only_while_the_caller_takes_its_answers() -> None:
+    """Else answers would gather for a caller who asks on and reads nothing."""
+    for does, is_answered in ((nothing, True), (writing_paused, False)):
+        with Connected() as connected:
+            connected.send(GET)
+            connected.answer()
+            said_before = connected.wire.said
+            does(connected)
+            connected.send(READY)
+            assert (connected.wire.said != said_before) is is_answered, does
+
+
+async def test_a_caller_who_took_its_answer_is_not_cut_off_for_others() -> None:
+    with Connected() as connected, Connected() as slow:
+        connected.wire.unsent_bytes = LIMITS.max_unsent_bytes
+        connected.protocol.pause_writing()
+        connected.wire.unsent_bytes = 0
+        connected.protocol.resume_writing()
+        connected.connections.fell_behind(slow.protocol, LIMITS.max_unsent_bytes)
+        assert connected.wire.aborted_at_s is None
+        assert connected.connections.unsent_bytes == LIMITS.max_unsent_bytes
 
 
 async def test_only_a_body_that_came_whole_is_taken_at_once() -> None:

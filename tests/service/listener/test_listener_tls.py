@@ -400,6 +400,10 @@ def wrong(files: Files, how: str) -> str:
     if how == "encrypted key":
         write_pem(files.key, good.key_encrypted_with("secret"))
         return f"{files.key}: the key is encrypted; give one without a password"
+    if how == "encrypted key of OpenSSL's older form":
+        headers = "Proc-Type: 4,ENCRYPTED\nDEK-Info: DES-CBC,0011223344556677\n\n"
+        write_pem(files.key, good.key.replace("\n", f"\n{headers}", 1))
+        return f"{files.key}: the key is encrypted; give one without a password"
     if how == "another's key":
         write_pem(files.key, Authority().issue("localhost").key)
         return "the key does not belong to the first certificate"
@@ -440,6 +444,7 @@ def test_the_fault_of_the_files_is_named(tmp_path: Path) -> None:
         "no certificate",
         "no key",
         "encrypted key",
+        "encrypted key of OpenSSL's older form",
         "another's key",
         "key of another kind",
         "damaged certificate",

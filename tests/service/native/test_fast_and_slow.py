@@ -62,6 +62,8 @@ def test_a_look_up_is_the_same_by_both_ways(web: HttpApp) -> None:
     for path in LOOKUPS:
         etag = assert_alike(web, "GET", path).headers["etag"]
         assert_alike(web, "GET", path, headers={"If-None-Match": etag})
+        twice = [("If-None-Match", '"x"'), ("If-None-Match", etag)]
+        assert assert_alike(web, "GET", path, headers=twice).status_code == 304
 
 
 def test_an_answer_is_what_the_document_says(web: HttpApp) -> None:

@@ -267,6 +267,15 @@ def test_what_can_not_be_meant_is_refused_with_its_place() -> None:
             assert refusal(body)[:2] == (status, place), body
 
 
+def test_of_a_large_body_as_many_records_as_allowed_are_taken_and_one_more_is_not() -> None:
+    one = b'{"value":null}'
+    count = LARGE_BYTES // len(one) + 1
+    body = b'{"records":[' + b",".join([one] * count) + b"]}"
+    assert len(parse_records("orders", body, NO_LIMITS._replace(records=count))) == count
+    with pytest.raises(BodyError, match=f"^records: more than {count - 1} records$"):
+        parse_records("orders", body, NO_LIMITS._replace(records=count - 1))
+
+
 def test_a_fault_behind_many_records_has_the_same_status_and_its_own_place() -> None:
     fill = b'{"value":null},'
     before = LARGE_BYTES // len(fill) + 1

@@ -323,6 +323,11 @@ async def test_an_invalid_request_is_refused_so_that_an_allowed_page_can_read_it
                 assert (reported, headers["vary"]) == (status, "Origin"), sent[:40]
                 allowed = ORIGIN if origin == ORIGIN and b"Origin" in sent else None
                 assert headers.get("access-control-allow-origin") == allowed, sent[:40]
+        caller = await served.call()
+        two = f"Origin: {ORIGIN}\r\nOrigin: {OTHER}\r\nX: 1\r\nBroken\r\n\r\n"
+        caller.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + two.encode())
+        reported, headers, _ = await caller.answer()
+        assert (reported, "access-control-allow-origin" in headers) == (400, False)
 
 
 async def _never(_scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -13,13 +13,23 @@ from client_core import (
     Phase,
     ProducerClosedError,
     RecordFailure,
+    RecordTooLargeError,
     SerializationError,
     TimeoutError,
     UnknownTopicOrPartitionError,
     Written,
 )
 from client_core.errors import BufferExhaustedError, UnknownServerError, error_for
-from service.wire.errors import Problem, gravest, problem_of, problem_of_failure, status_of
+from service.wire.errors import (
+    ErrorFormats,
+    Problem,
+    Refusal,
+    gravest,
+    native,
+    problem_of,
+    problem_of_failure,
+    status_of,
+)
 from tests.support.http_app import NativeApp
 
 
@@ -94,10 +104,35 @@ def test_a_request_that_a_shutdown_ends_may_be_repeated_if_nothing_of_it_was_sen
 
 
 def test_a_time_out_after_sending_is_not_explained_away() -> None:
-    error = TimeoutError("late")
-    error.__cause__ = UnknownTopicOrPartitionError()
-    problem = problem_of_failure(RecordFailure(error, Phase.DELIVERY, Written.UNKNOWN, 900))
-    assert (problem.status, problem.kafka_error) == (504, "REQUEST_TIMED_OUT")
+    for cause in (UnknownTopicOrPartitionError(), of(Errors.TOPIC_AUTHORIZATION_FAILED)):
+        error = TimeoutError("late")
+        error.__cause__ = cause
+        problem = problem_of_failure(RecordFailure(error, Phase.DELIVERY, Written.UNKNOWN, 900))
+        assert (problem.status, problem.kafka_error) == (504, "REQUEST_TIMED_OUT"), cause
+
+
+def test_the_record_that_is_too_large_is_named_the_first_too() -> None:
+    for index in (0, 1):
+        error = RecordTooLargeError("too large")
+        error.record_index = index
+        problem = problem_of(error)
+        assert (problem.place, problem.detail) == (f"records[{index}]", f"records[{index}]: too large")
+
+
+def test_a_reason_of_an_error_holds_only_at_its_own_status() -> None:
+    reported = problem_of_failure(
+        RecordFailure(UnknownTopicOrPartitionError("gone"), Phase.DELIVERY, Written.UNKNOWN, 900)
+    )
+    assert (reported.status, reported.said_reason.name) == (504, "outcome-unknown")
+
+
+def test_a_dialect_formats_the_errors_of_its_own_paths_only() -> None:
+    def other(_: Problem) -> Refusal:
+        raise AssertionError("not called")
+
+    formats = ErrorFormats({"/v3": other})
+    for path, error_format in {"/v3": other, "/v3/x": other, "/v3x": native, "/v1/v3": native}.items():
+        assert formats.of(path) is error_format, path
 
 
 def test_the_gravest_status_speaks_for_all() -> None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.wire.payload import Format, bytes_of_base64, bytes_of_json, bytes_of_plain, bytes_of_text
+from service.wire.payload import (
+    _SLICE_BYTES,
+    Format,
+    bytes_of_base64,
+    bytes_of_json,
+    bytes_of_plain,
+    bytes_of_text,
+)
 from service.wire.strict_json import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -51,6 +58,14 @@ def test_null_is_nothing_and_no_other_json_is() -> None:
 def test_base64_in_another_spelling_is_refused() -> None:
     for written in ("YQ", "YQ=", "YQ==\n", "Y Q==", "YR==", "_-==", "Y===", "=", "YQ==YQ=="):
         assert "bad base64" in fault_of(bytes_of_plain, written, Format.BASE64), written
+
+
+def test_padding_inside_of_a_long_text_is_refused_wherever_it_is() -> None:
+    """A long text is decoded in slices, each of which could end with its own padding."""
+    padded = base64.b64encode(bytes(_SLICE_BYTES // 4 * 3 - 1)).decode()
+    assert len(padded) == _SLICE_BYTES
+    for written in (padded + "YQ==", "YQ==" + padded, padded * 2):
+        assert "bad base64" in fault_of(bytes_of_plain, written, Format.BASE64)
 
 
 def test_a_plain_json_key_is_compacted_and_a_text_is_itself() -> None:

@@ -81,6 +81,7 @@ def test_depth_is_counted_exactly() -> None:
     for levels in (MAX_DEPTH, MAX_DEPTH + 1):
         assert too_deep(wide + b"[" * (levels - 1) + b"]" * levels) is (levels > MAX_DEPTH)
     assert not too_deep(b"[" + b",".join([b"{}"] * 1000) + b"]")
+    assert not too_deep(rb'["\\","' + b"[" * 300 + b'"]'), "behind a string that ends with a backslash"
 
 
 def _levels_of(value: object) -> int:
@@ -141,7 +142,11 @@ def test_a_duplicate_member_is_found_with_its_place() -> None:
 
 
 def test_names_may_repeat_inside_of_a_key_or_a_value() -> None:
-    assert find_fault(b'{"records": [{"key": {"a": 1, "a": 2}, "value": [{"b": 1, "b": 2}]}]}') is None
+    for body in (
+        b'{"records": [{"key": {"a": 1, "a": 2}, "value": [{"b": 1, "b": 2}]}]}',
+        b'{"records": [{"value": {"a": {"b": 1, "b": 2}}}]}',
+    ):
+        assert find_fault(body) is None, body
 
 
 def test_a_string_of_escapes_that_never_ends_costs_one_look() -> None:

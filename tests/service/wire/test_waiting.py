@@ -64,11 +64,14 @@ def test_a_ticket_that_ends_at_once_costs_no_wait() -> None:
 
 
 async def test_a_caller_who_leaves_ends_the_wait_and_a_later_result_is_dropped() -> None:
-    parked = Parked()
-    with pytest.raises(CallerGoneError):
-        await wait_for_result(parked.take, leaves)
-    assert parked.cancelled
-    parked.end(FakeResult())
+    for _ in range(2):  # the first and the next
+        parked = Parked()
+        waiting = asyncio.create_task(wait_for_result(parked.take, leaves))
+        await until(waiting.done)
+        with pytest.raises(CallerGoneError):
+            await waiting
+        assert parked.cancelled
+        parked.end(FakeResult())
 
 
 def test_a_new_unknown_name_is_counted_once_while_it_is_asked_for() -> None:
