@@ -114,19 +114,22 @@ def _sidecars(read: Read, since: Column) -> DataFrame:
 
 
 def _leader_epochs(read: Read, since: Column) -> DataFrame:
-    """Keeps the last two epochs of partitions that existed, as the first one of open days follows on them."""
+    """Keeps the last two epochs of partitions that existed, as the first one of open days follows on them.
+
+    And those with two leaders. Without the end of their topic, those of others would be current again.
+    """
     silver = read(tables.SILVER_LEADER_EPOCHS)
     by_epoch = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     # Boots with wrong clocks may end, and the times be those of other boots all the same.
     epochs = believed_epochs(read).select(*silver.columns)
     next_but_one = f.lead("first.seen_at", 2).over(by_epoch)
     is_conflict = f.coalesce(f.col("leader_lo") != f.col("leader_hi"), f.lit(False))
-    holds = f.col("exists") & f.coalesce(f.col("next_but_one") >= since, f.lit(True))
+    holds = f.col("exists") & (f.coalesce(f.col("next_but_one") >= since, f.lit(True)) | is_conflict)
     return (
         epochs.select("*", next_but_one.alias("next_but_one"))
         .join(_partitions(read, since), [*PARTITION_KEY], "left")
         .withColumn("exists", f.coalesce("exists", f.lit(False)))
-        .where((f.greatest("last_seen", "first.seen_at") >= since) | is_conflict | holds)
+        .where((f.greatest("last_seen", "first.seen_at") >= since) | holds)
         .select(*silver.columns)
     )
 

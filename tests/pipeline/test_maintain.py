@@ -7,24 +7,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import functions as f
 
 from pipeline.cli import main
-from pipeline.closing import OVER_AT
+from pipeline.closing import KEPT, OVER_AT
 from pipeline.stores.folders import MARK
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import CLOSED_LAYOUT, KINDS, PARQUET
-from pipeline.tables import GOLD_INCIDENTS
+from pipeline.tables import (
+    BRONZE_EVENTS,
+    GOLD_CURRENT_LEADER,
+    GOLD_INCIDENTS,
+    GOLD_LEADER_HISTORY,
+)
 from tests.pipeline.days import Days
-from tests.pipeline.fleets import Boot
+from tests.pipeline.fleets import Boot, at
 from tests.pipeline.kept_tables import differences, kept_tables
+from tests.pipeline.whole_pipeline import Tables
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.pipeline.fleets import Event
-    from tests.pipeline.kept_tables import Tables
+    from tests.pipeline.kept_tables import Tables as KeptTables
 
 
 class _Kept:
@@ -44,7 +52,7 @@ class _Kept:
         assert done.exit_code == exit_code, done.output
         return done.output
 
-    def gold(self) -> Tables:
+    def gold(self) -> KeptTables:
         return {name: rows for name, rows in kept_tables(self.out).items() if name.startswith("gold_")}
 
 
@@ -133,6 +141,32 @@ def test_a_topic_that_ends_on_an_open_day_keeps_the_rows_that_began_on_closed_on
     at_once.run()
     # An incident of more than eight days is counted from the last nine.
     assert differences(kept.gold(), at_once.gold()).keys() <= {GOLD_INCIDENTS}
+
+
+def test_the_epoch_with_two_leaders_of_a_topic_that_is_gone_is_not_current_again(spark: SparkSession) -> None:
+    day_s = 24 * 3_600
+    one, other = Boot("a"), Boot("b")
+    one.sees(0, leader=1, epoch=1)
+    other.sees(1, leader=2, epoch=1)
+    one.sees(5, leader=3, epoch=2)
+    one.ends(day_s, "gone")
+    for boot in (one, other):
+        boot.beats(20 * day_s)
+    tables = Tables(spark, one.events + other.events)
+    assert {row["is_current"] for row in tables.rows(GOLD_LEADER_HISTORY)} == {False}
+    assert _closed(spark, tables, at(10 * day_s)).rows(GOLD_CURRENT_LEADER) == []
+
+
+def _closed(spark: SparkSession, tables: Tables, since: datetime) -> Tables:
+    """Tables of what silver keeps of these."""
+    silver: dict[str, DataFrame] = {}
+
+    def read(name: str) -> DataFrame:
+        return silver[name] if name in silver else tables(name)
+
+    for name, kept in KEPT.items():
+        silver[name] = kept(read, f.lit(since)).localCheckpoint()
+    return Tables(spark, (), **{BRONZE_EVENTS: tables(BRONZE_EVENTS), **silver})
 
 
 def _write(file: Path, events: list[Event]) -> None:
