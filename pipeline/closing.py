@@ -29,7 +29,8 @@ from pyspark.sql import functions as f
 
 from pipeline import tables
 from pipeline.gold.clocks import believed, believed_epochs, left_out
-from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
+from pipeline.gold.topic_lives import first_end_after, topic_ends
+from pipeline.silver.silver_table import BOOT_KEY, NO_EPOCH, PARTITION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -157,15 +158,21 @@ def _epoch_sights(read: Read, since: Column) -> DataFrame:
 
 
 def _isr_obs(read: Read, since: Column) -> DataFrame:
-    """Keeps the states of partitions that existed from the last one on that was whole."""
+    """Keeps the states of partitions that existed from the last one on that was whole.
+
+    Before Kafka 2.4 partitions have no history. They existed unless their topic ended.
+    """
     states = read(tables.SILVER_ISR_OBS)
     is_whole = f.size("state.isr") >= f.size("state.replicas")
     old = believed(read, states).where(is_whole & (f.col("observed_at") < since))
     whole = old.groupBy(*PARTITION_KEY).agg(f.max("observed_at").alias("whole_at"))
-    holds = f.col("exists") & (f.col("whole_at").isNull() | (f.col("observed_at") >= f.col("whole_at")))
+    lasts = f.coalesce(first_end_after(f.col("observed_at")) >= since, f.lit(True))
+    exists = f.when(f.col("leader_epoch") == NO_EPOCH, lasts).otherwise(f.col("exists"))
+    holds = exists & (f.col("whole_at").isNull() | (f.col("observed_at") >= f.col("whole_at")))
     return (
         states.join(whole, [*PARTITION_KEY], "left")
         .join(_partitions(read, since), [*PARTITION_KEY], "left")
+        .join(topic_ends(read), ["cluster_id", "topic_key"], "left")
         .where((f.col("observed_at") >= since) | f.coalesce(holds, f.lit(False)))
         .select(*states.columns)
     )

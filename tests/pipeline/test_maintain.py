@@ -19,10 +19,12 @@ from pipeline.tables import (
     GOLD_CURRENT_LEADER,
     GOLD_INCIDENTS,
     GOLD_LEADER_HISTORY,
+    GOLD_URP,
 )
 from tests.pipeline.days import Days
 from tests.pipeline.fleets import Boot, at
 from tests.pipeline.kept_tables import differences, kept_tables
+from tests.pipeline.stories import assert_table
 from tests.pipeline.whole_pipeline import Tables
 
 if TYPE_CHECKING:
@@ -155,6 +157,22 @@ def test_the_epoch_with_two_leaders_of_a_topic_that_is_gone_is_not_current_again
     tables = Tables(spark, one.events + other.events)
     assert {row["is_current"] for row in tables.rows(GOLD_LEADER_HISTORY)} == {False}
     assert _closed(spark, tables, at(10 * day_s)).rows(GOLD_CURRENT_LEADER) == []
+
+
+def test_a_shortage_without_epochs_lasts_until_its_topic_ended(spark: SparkSession) -> None:
+    """Before Kafka 2.4 partitions have no epochs."""
+    day_s = 24 * 3_600
+    boot = Boot("a")
+    for topic in ("short", "gone"):
+        boot.sees(0, topic=topic, topic_id=None, epoch=None)
+        boot.sees(60, topic=topic, topic_id=None, epoch=None, isr=[2, 3])
+    boot.ends(day_s, "gone", topic="gone", topic_id=None)
+    boot.beats(20 * day_s)
+    tables = Tables(spark, boot.events)
+    assert {row["topic"] for row in tables.rows(GOLD_URP)} == {"short", "gone"}
+    once = _closed(spark, tables, at(10 * day_s))
+    for closed in (once, _closed(spark, once, at(11 * day_s))):
+        assert_table(closed.rows(GOLD_URP), "topic start_after end_by", ("short", at(0), None))
 
 
 def _closed(spark: SparkSession, tables: Tables, since: datetime) -> Tables:
