@@ -14,7 +14,7 @@ epochs, and its states from the last time on when it was whole; and for every bo
 reported last. What it said of closed epochs, and boots that ended, are only in gold.
 
 Events of closed days that arrive later are in bronze, and change no closed row: `run --rebuild` makes all
-rows from all of bronze.
+rows from all of bronze. The row of a boot that reports again is made again (refresh.py).
 An incident or a flapping partition that lasts longer than OPEN_DAYS is counted from `since` on.
 """
 
@@ -33,9 +33,9 @@ from pipeline.gold.topic_lives import first_end_after, topic_ends
 from pipeline.silver.silver_table import BOOT_KEY, NO_EPOCH, PARTITION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
     from pipeline.gold.read import Read
 
@@ -59,6 +59,15 @@ OVER_AT: Final[Mapping[str, str]] = {
 }
 
 _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
+#: The keys of those whose rows are not over at a time of their key: an event may begin or end a row again.
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    tables.GOLD_DATA_QUALITY: BOOT_KEY,
+    tables.GOLD_LEADER_HISTORY: _EPOCH_KEY,
+    tables.GOLD_FLAPPING: (*PARTITION_KEY, "flapping_from"),
+    tables.GOLD_URP: (*PARTITION_KEY, "start_by"),
+    tables.GOLD_STALENESS: (*_EPOCH_KEY, *BOOT_KEY),
+    tables.GOLD_INCIDENTS: ("cluster_id", "kind", "broker", "topic", "partition", "began_by"),
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,6 +97,32 @@ class Closed:
     def is_closed(self, table: str) -> str:
         """Returns the SQL that is true for rows that no other row needs; "" if the table has none."""
         return f"coalesce({OVER_AT[table]} < {sql_time(self.since)}, false)" if table in OVER_AT else ""
+
+    def rows(self, table: str, made: DataFrame, before: DataFrame) -> DataFrame:
+        """Returns a table's rows: those that were over before, and what was made of the others.
+
+        A boot may report again, and a late event end what was not over: a key has one row all the same.
+        """
+        is_over = self.is_over(table)
+        if table not in _KEYS:
+            return made.where(f"NOT {is_over}").unionByName(before.where(is_over))
+        # The least of a key counts: made and not over; over before; made, and not over before (the last).
+        made = made.withColumn("place", f.expr(f"IF({is_over}, 2, 0)"))
+        before = before.withColumn("place", f.expr(f"IF({is_over}, 1, 3)"))
+        of_key = Window.partitionBy(*_KEYS[table])
+        first, last = f.min("place").over(of_key), f.max("place").over(of_key)
+        rows = made.unionByName(before).select("*", first.alias("first_place"), last.alias("last_place"))
+        counts = "place = first_place AND (place < 2 OR place = 2 AND last_place = 3)"
+        return rows.where(counts).drop("place", "first_place", "last_place")
+
+
+def of_boots(boots: Iterable[Row]) -> str:
+    """Returns the SQL that is true for rows of these boots."""
+    named = [
+        f"named_struct('s', CAST(X'{row.sidecar_id.encode().hex()}' AS STRING), 'b', {row.boot_id}L)"
+        for row in boots
+    ]
+    return f"named_struct('s', sidecar_id, 'b', boot_id) IN ({', '.join(named)})" if named else "false"
 
 
 def sql_time(time: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
 
@@ -10,19 +11,23 @@ from click.testing import CliRunner
 from pyspark.sql import functions as f
 
 from pipeline.cli import main
-from pipeline.closing import KEPT, OVER_AT
+from pipeline.closing import KEPT, OVER_AT, Closed
+from pipeline.gold import GOLD
+from pipeline.progress import Progress
+from pipeline.refresh import Refresh
 from pipeline.stores.folders import MARK
 from pipeline.stores.formats import open_store
-from pipeline.stores.store import CLOSED_LAYOUT, KINDS, PARQUET
+from pipeline.stores.store import CLOSED_LAYOUT, KINDS, PARQUET, BatchId
 from pipeline.tables import (
     BRONZE_EVENTS,
     GOLD_CURRENT_LEADER,
+    GOLD_DATA_QUALITY,
     GOLD_INCIDENTS,
     GOLD_LEADER_HISTORY,
     GOLD_URP,
 )
 from tests.pipeline.days import Days
-from tests.pipeline.fleets import Boot, at
+from tests.pipeline.fleets import Boot, at, bronze
 from tests.pipeline.kept_tables import differences, kept_tables
 from tests.pipeline.stories import assert_table
 from tests.pipeline.whole_pipeline import Tables
@@ -143,6 +148,65 @@ def test_a_topic_that_ends_on_an_open_day_keeps_the_rows_that_began_on_closed_on
     at_once.run()
     # An incident of more than eight days is counted from the last nine.
     assert differences(kept.gold(), at_once.gold()).keys() <= {GOLD_INCIDENTS}
+
+
+def test_boots_that_return_have_one_row_with_all_lines(spark: SparkSession, tmp_path: Path) -> None:
+    """One ended between the last two ends of closed days, one before both."""
+    day_s = 24 * 3_600
+    watch, border, ended = Boot("watch"), Boot("border"), Boot("ended", boot_id=-(2**63))
+    boots = (watch, border, ended)
+    for boot, day in ((watch, 20), (border, 11.5), (ended, 0)):
+        for minute in range(3):
+            boot.beats(day * day_s + minute * 60)
+    store = open_store(spark, str(tmp_path), PARQUET, to_write=True)
+    gold = {name: GOLD[name] for name in (GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY)}
+
+    def refresh() -> Refresh:
+        progress = Progress(io.StringIO(), lambda: 0.0, shows=False)
+        return Refresh(spark, store, progress, lambda _: None, gold=gold)
+
+    old = [event for boot in boots for event in boot.events]
+    store.append(BRONZE_EVENTS, bronze(spark, old), BatchId("old", 0))
+    refresh().bring_up_to_date()
+    refresh().close(Closed(at(12 * day_s)), None)
+    for boot in boots:
+        boot.beats(21 * day_s)
+    store.append(BRONZE_EVENTS, bronze(spark, [boot.events[-1] for boot in boots]), BatchId("new", 0))
+    again = refresh()
+    again.bring_up_to_date()
+    assert again.failed == {}
+    assert_table(
+        store.read(GOLD_DATA_QUALITY).toArrow().to_pylist(),
+        "sidecar_id first_event last_event received missing",
+        ("watch", at(20 * day_s), at(21 * day_s), 4, 0),
+        ("border", at(11.5 * day_s), at(21 * day_s), 4, 0),
+        ("ended", at(0), at(21 * day_s), 4, 0),
+    )
+
+
+def test_a_row_that_a_late_event_ends_or_goes_on_with_is_there_once(spark: SparkSession) -> None:
+    closed = Closed(at(0))
+    columns = (
+        "cluster_id string, topic_key string, partition int, leader_epoch int, valid_to timestamp, x string"
+    )
+
+    def frame(*rows: tuple[int, float | None, str]) -> DataFrame:
+        return spark.createDataFrame(
+            [("c", "t", 0, epoch, None if end is None else at(end), x) for epoch, end, x in rows], columns
+        )
+
+    before = frame((1, -9, "over"), (2, -8, "over"), (3, None, "open"), (4, 9, "open"), (5, 9, "open"))
+    made = frame(
+        (1, -9, "made"), (2, 7, "made"), (3, -7, "made"), (4, 8, "made"), (6, -6, "made"), (7, 1, "made")
+    )
+    rows = closed.rows(GOLD_LEADER_HISTORY, made, before).collect()
+    assert sorted((row.leader_epoch, row.x) for row in rows) == [
+        (1, "over"),
+        (2, "made"),
+        (3, "made"),
+        (4, "made"),
+        (7, "made"),
+    ]
 
 
 def test_the_epoch_with_two_leaders_of_a_topic_that_is_gone_is_not_current_again(spark: SparkSession) -> None:
