@@ -14,7 +14,7 @@ epochs, and its states from the last time on when it was whole; and for every bo
 reported last. What it said of closed epochs, and boots that ended, are only in gold.
 
 Events of closed days that arrive later are in bronze, and change no closed row: `run --rebuild` makes all
-rows from all of bronze.
+rows from all of bronze. The row of a boot that reports again is made again (refresh.py).
 An incident or a flapping partition that lasts longer than OPEN_DAYS is counted from `since` on.
 """
 
@@ -29,12 +29,13 @@ from pyspark.sql import functions as f
 
 from pipeline import tables
 from pipeline.gold.clocks import believed, believed_epochs, left_out
-from pipeline.silver.silver_table import BOOT_KEY, PARTITION_KEY
+from pipeline.gold.topic_lives import first_end_after, topic_ends
+from pipeline.silver.silver_table import BOOT_KEY, NO_EPOCH, PARTITION_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
     from pipeline.gold.read import Read
 
@@ -58,6 +59,15 @@ OVER_AT: Final[Mapping[str, str]] = {
 }
 
 _EPOCH_KEY: Final = (*PARTITION_KEY, "leader_epoch")
+#: The keys of those whose rows are not over at a time of their key: an event may begin or end a row again.
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    tables.GOLD_DATA_QUALITY: BOOT_KEY,
+    tables.GOLD_LEADER_HISTORY: _EPOCH_KEY,
+    tables.GOLD_FLAPPING: (*PARTITION_KEY, "flapping_from"),
+    tables.GOLD_URP: (*PARTITION_KEY, "start_by"),
+    tables.GOLD_STALENESS: (*_EPOCH_KEY, *BOOT_KEY),
+    tables.GOLD_INCIDENTS: ("cluster_id", "kind", "broker", "topic", "partition", "began_by"),
+}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,6 +98,32 @@ class Closed:
         """Returns the SQL that is true for rows that no other row needs; "" if the table has none."""
         return f"coalesce({OVER_AT[table]} < {sql_time(self.since)}, false)" if table in OVER_AT else ""
 
+    def rows(self, table: str, made: DataFrame, before: DataFrame) -> DataFrame:
+        """Returns a table's rows: those that were over before, and what was made of the others.
+
+        A boot may report again, and a late event end what was not over: a key has one row all the same.
+        """
+        is_over = self.is_over(table)
+        if table not in _KEYS:
+            return made.where(f"NOT {is_over}").unionByName(before.where(is_over))
+        # The least of a key counts: made and not over; over before; made, and not over before (the last).
+        made = made.withColumn("place", f.expr(f"IF({is_over}, 2, 0)"))
+        before = before.withColumn("place", f.expr(f"IF({is_over}, 1, 3)"))
+        of_key = Window.partitionBy(*_KEYS[table])
+        first, last = f.min("place").over(of_key), f.max("place").over(of_key)
+        rows = made.unionByName(before).select("*", first.alias("first_place"), last.alias("last_place"))
+        counts = "place = first_place AND (place < 2 OR place = 2 AND last_place = 3)"
+        return rows.where(counts).drop("place", "first_place", "last_place")
+
+
+def of_boots(boots: Iterable[Row]) -> str:
+    """Returns the SQL that is true for rows of these boots."""
+    named = [
+        f"named_struct('s', CAST(X'{row.sidecar_id.encode().hex()}' AS STRING), 'b', {row.boot_id}L)"
+        for row in boots
+    ]
+    return f"named_struct('s', sidecar_id, 'b', boot_id) IN ({', '.join(named)})" if named else "false"
+
 
 def sql_time(time: datetime) -> str:
     return f"TIMESTAMP '{time.isoformat()}'"
@@ -114,19 +150,22 @@ def _sidecars(read: Read, since: Column) -> DataFrame:
 
 
 def _leader_epochs(read: Read, since: Column) -> DataFrame:
-    """Keeps the last two epochs of partitions that existed, as the first one of open days follows on them."""
+    """Keeps the last two epochs of partitions that existed, as the first one of open days follows on them.
+
+    And those with two leaders. Without the end of their topic, those of others would be current again.
+    """
     silver = read(tables.SILVER_LEADER_EPOCHS)
     by_epoch = Window.partitionBy(*PARTITION_KEY).orderBy("leader_epoch")
     # Boots with wrong clocks may end, and the times be those of other boots all the same.
     epochs = believed_epochs(read).select(*silver.columns)
     next_but_one = f.lead("first.seen_at", 2).over(by_epoch)
     is_conflict = f.coalesce(f.col("leader_lo") != f.col("leader_hi"), f.lit(False))
-    holds = f.col("exists") & f.coalesce(f.col("next_but_one") >= since, f.lit(True))
+    holds = f.col("exists") & (f.coalesce(f.col("next_but_one") >= since, f.lit(True)) | is_conflict)
     return (
         epochs.select("*", next_but_one.alias("next_but_one"))
         .join(_partitions(read, since), [*PARTITION_KEY], "left")
         .withColumn("exists", f.coalesce("exists", f.lit(False)))
-        .where((f.greatest("last_seen", "first.seen_at") >= since) | is_conflict | holds)
+        .where((f.greatest("last_seen", "first.seen_at") >= since) | holds)
         .select(*silver.columns)
     )
 
@@ -154,15 +193,21 @@ def _epoch_sights(read: Read, since: Column) -> DataFrame:
 
 
 def _isr_obs(read: Read, since: Column) -> DataFrame:
-    """Keeps the states of partitions that existed from the last one on that was whole."""
+    """Keeps the states of partitions that existed from the last one on that was whole.
+
+    Before Kafka 2.4 partitions have no history. They existed unless their topic ended.
+    """
     states = read(tables.SILVER_ISR_OBS)
     is_whole = f.size("state.isr") >= f.size("state.replicas")
     old = believed(read, states).where(is_whole & (f.col("observed_at") < since))
     whole = old.groupBy(*PARTITION_KEY).agg(f.max("observed_at").alias("whole_at"))
-    holds = f.col("exists") & (f.col("whole_at").isNull() | (f.col("observed_at") >= f.col("whole_at")))
+    lasts = f.coalesce(first_end_after(f.col("observed_at")) >= since, f.lit(True))
+    exists = f.when(f.col("leader_epoch") == NO_EPOCH, lasts).otherwise(f.col("exists"))
+    holds = exists & (f.col("whole_at").isNull() | (f.col("observed_at") >= f.col("whole_at")))
     return (
         states.join(whole, [*PARTITION_KEY], "left")
         .join(_partitions(read, since), [*PARTITION_KEY], "left")
+        .join(topic_ends(read), ["cluster_id", "topic_key"], "left")
         .where((f.col("observed_at") >= since) | f.coalesce(holds, f.lit(False)))
         .select(*states.columns)
     )

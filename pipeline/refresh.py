@@ -33,9 +33,10 @@ from pipeline.closing import Closed, sql_time
 from pipeline.errors import PipelineError, first_line
 from pipeline.gold import GOLD
 from pipeline.silver import SILVER
+from pipeline.silver.silver_table import BOOT_KEY
 from pipeline.stores.folders import FAILED, MARK, Folders
 from pipeline.stores.store import CLOSED_LAYOUT
-from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_DATA_QUALITY
+from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_DATA_QUALITY, SILVER_SEQS, SILVER_SIDECARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -184,6 +185,7 @@ class Refresh:
         """
         if not self._store.merges_in_place:
             self.unmerged_silver()
+        self._open_boots_that_returned()
         self.gold()
 
     def gold(self) -> None:
@@ -224,6 +226,26 @@ class Refresh:
                 self._store.close(name, is_closed, drop)
                 self._at(f"closed {name}")
 
+    def _open_boots_that_returned(self) -> None:
+        """Brings back to silver what boots reported before their days were closed, if they report again.
+
+        So that their row is made of all lines: without the earlier ones, these would count as missing.
+        """
+        closed_rows = self._closed_rows(GOLD_DATA_QUALITY)
+        if not closed_rows or SILVER_SIDECARS in self.failed or not self._store.has(GOLD_DATA_QUALITY):
+            return
+        assert self._closed is not None, "_closed_rows"
+        ended = self._store.read(GOLD_DATA_QUALITY).where(closed_rows).select(*BOOT_KEY)
+        reporting = self._read(SILVER_SIDECARS).where(f.col("last_event") >= f.lit(self._closed.before))
+        boots = reporting.join(ended, [*BOOT_KEY], "left_semi").select(*BOOT_KEY).distinct().collect()
+        if not boots:
+            return
+        are_theirs = closing.of_boots(boots)
+        others = [name for name in self.silver_names if name not in (SILVER_SIDECARS, SILVER_SEQS)]
+        self.merge_into_silver(self._read(BRONZE_EVENTS).where(are_theirs), others)
+        self._store.close(GOLD_DATA_QUALITY, closed_rows, are_theirs)
+        self._frames.pop(GOLD_DATA_QUALITY, None)
+
     def rows_of_all(self) -> dict[str, int]:
         """Returns the number of rows of each table, in the order in which they are made."""
         self.progress.doing("counting")
@@ -253,10 +275,10 @@ class Refresh:
         if not self._closed_rows(name) or not self._store.has(name):
             return made
         assert self._closed is not None, "_closed_rows"
-        before, is_over = self._read(name), self._closed.is_over(name)
+        before = self._read(name)
         if before.columns != made.columns:
             raise OtherColumnsError(f"Its closed days have other columns: {_REBUILD} makes them again.")
-        return made.where(f"NOT {is_over}").unionByName(before.where(is_over))
+        return self._closed.rows(name, made, before)
 
     def _closed_rows(self, name: str) -> str:
         """Returns the SQL that is true for the closed rows of a table; "" if it has none."""

@@ -131,16 +131,12 @@ def _old(store: Store, keep_from: datetime) -> tuple[str, str]:
     Sidecars report a partition only if it changes. So what a boot said of partitions is kept while it has
     later events.
     """
-    from pipeline.closing import sql_time
+    from pipeline.closing import of_boots, sql_time
     from pipeline.event_v1 import PARTITION
 
     time = sql_time(keep_from)
     lasting = store.read(GOLD_DATA_QUALITY).where(f"first_event < {time} AND last_event >= {time}")
-    boots = [
-        f"named_struct('s', CAST(X'{row.sidecar_id.encode().hex()}' AS STRING), 'b', {row.boot_id}L)"
-        for row in lasting.select("sidecar_id", "boot_id").collect()
-    ]
-    is_lasting = f"named_struct('s', sidecar_id, 'b', boot_id) IN ({', '.join(boots)})" if boots else "false"
+    is_lasting = of_boots(lasting.select("sidecar_id", "boot_id").collect())
     return (
         f"(observed_at < {time} AND NOT (type = '{PARTITION}' AND {is_lasting}))",
         f"received_at < {time}",

@@ -248,13 +248,29 @@ def session(
     # With spark-submit, the submitter gives the jars to Spark.
     found = connector_jars(jars or default_folder()) if needs_jars and not is_submitted() else ()
     is_ours = not is_running()
-    with java_log.given_to_java():
+    with java_log.given_to_java(), _sigterm_ignored_by_java():
         spark = spark_session(master=master, jars=found, driver_memory=memory, is_short=is_short)
     try:
         yield spark
     finally:
         if is_ours:
             spark.stop()
+
+
+@contextmanager
+def _sigterm_ignored_by_java() -> Iterator[None]:
+    """Lets processes started meanwhile ignore SIGTERM; one for this process waits until the end.
+
+    systemd and `timeout` send it to the whole process group. Java would end at once, in the middle of the
+    batch after which this process stops. It ends with this process, which holds its standard input.
+    """
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @contextmanager

@@ -77,6 +77,7 @@ def boots(read: Read) -> DataFrame:
             f.max("version").alias("version"),
             f.min("first_event").alias("first_event"),
             f.max("last_event").alias("last_event"),
+            f.max("last_received").alias("last_received"),
             f.max("max_seq").alias("max_seq"),
             f.max("dropped").alias("dropped"),
             f.max("metadata_max_age_ms").alias("metadata_max_age_ms"),

@@ -83,8 +83,12 @@ def data_quality(read: Read) -> DataFrame:
 
 
 def _with_silence(known: DataFrame) -> DataFrame:
-    """Adds is_silent. Boots that are left out do not determine the current time, and are corrected."""
-    last_ms = f.unix_millis("last_event") - f.coalesce("clock_shift_ms", f.lit(0))
+    """Adds is_silent. Boots that are left out do not determine the current time, and are corrected.
+
+    Where leaders rest, a clock that is ahead can't be found. But no line is written after it was received.
+    """
+    by_its_clock_ms = f.unix_millis("last_event") - f.coalesce("clock_shift_ms", f.lit(0))
+    last_ms = f.least(by_its_clock_ms, f.unix_millis("last_received"))
     now_ms = f.coalesce(f.max(f.when(~f.col("is_left_out"), f.col("last_ms"))), f.max("last_ms"))
     heard = known.select("*", last_ms.alias("last_ms"))
     later = Window.partitionBy("sidecar_id").orderBy("first_event", "boot_id")

@@ -1,8 +1,8 @@
 """The silver tables of sidecars: their boots, the lines that arrived, and produce windows.
 
-silver_sidecars           first and last time of a boot, and what it reported about itself. began_lo and
-                          began_hi are its start, each heartbeat's time less its uptime: equal if its clock is
-                          steady
+silver_sidecars           first and last time of a boot, and what it reported about itself. last_received is
+                          when its last line was received, by another clock. began_lo and began_hi are its
+                          start, each heartbeat's time less its uptime: equal if its clock is steady
 silver_refreshes          when a boot looked at its partitions, changed or not, for clocks. A refresh for a
                           missing topic looks at that topic only
 silver_seqs               a bit for each line that arrived. Lines are numbered from 1, so a missing one was
@@ -38,6 +38,7 @@ _OF_ONE_TOPIC: Final = "topic_missing"
 _NUMBERS: Final[Mapping[str, Merge]] = {
     "first_event": Merge.MIN,
     "last_event": Merge.MAX,
+    "last_received": Merge.MAX,
     "max_seq": Merge.MAX,
     "dropped": Merge.MAX,
     "metadata_max_age_ms": Merge.MAX,
@@ -96,6 +97,7 @@ def _sidecars(events: DataFrame) -> DataFrame:
         "version",
         f.col("observed_at").alias("first_event"),
         f.col("observed_at").alias("last_event"),
+        f.col("received_at").alias("last_received"),
         f.col("seq").alias("max_seq"),
         "dropped",
         "metadata_max_age_ms",

@@ -239,6 +239,16 @@ def a_clock_that_is_ahead_makes_nobody_silent_and_one_behind_is_set_right() -> S
 
 
 @story
+def a_clock_that_is_ahead_and_cannot_be_compared_makes_nobody_silent() -> Story:
+    boots = [Boot("a"), Boot("b"), Boot("ahead", clock_s=3_590)]
+    for boot in boots:
+        boot.beats(LATEST_S)
+    rows = yield [event | {"received_at": at(LATEST_S)} for boot in boots for event in boot.events]
+    assert set(_said(rows, "is_silent", "clock_offset_ms").values()) == {(False, None)}
+    assert _said(rows, "last_event")["ahead", 1] == (at(LATEST_S + 3_590),)
+
+
+@story
 def a_boot_that_saw_an_epoch_with_two_leaders_has_a_conflict() -> Story:
     a, b, c = Boot("a"), Boot("b"), Boot("c")
     a.sees(0, epoch=1, leader=1)

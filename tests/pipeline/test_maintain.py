@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Final
 
@@ -10,31 +11,38 @@ from click.testing import CliRunner
 from pyspark.sql import functions as f
 
 from pipeline.cli import main
-from pipeline.closing import KEPT, OVER_AT, closed_days
+from pipeline.closing import KEPT, OVER_AT, Closed, closed_days
+from pipeline.gold import GOLD
+from pipeline.progress import Progress
+from pipeline.refresh import Refresh
 from pipeline.stores.folders import MARK
 from pipeline.stores.formats import open_store
-from pipeline.stores.store import CLOSED_LAYOUT, KINDS, PARQUET
+from pipeline.stores.store import CLOSED_LAYOUT, KINDS, PARQUET, BatchId
 from pipeline.tables import (
+    BRONZE_EVENTS,
+    GOLD_CURRENT_LEADER,
     GOLD_DATA_QUALITY,
     GOLD_INCIDENTS,
     GOLD_LEADER_HISTORY,
+    GOLD_URP,
     SILVER_ISR_OBS,
     SILVER_LEADER_EPOCHS,
     SILVER_TOPIC_ENDS,
 )
 from tests.pipeline.days import Days
-from tests.pipeline.fleets import CLUSTER, ID, Boot, at
+from tests.pipeline.fleets import CLUSTER, ID, Boot, at, bronze
 from tests.pipeline.kept_tables import differences, kept_tables
-from tests.pipeline.whole_pipeline import Tables as SilverAndGold
-from tests.pipeline.whole_pipeline import in_order
+from tests.pipeline.stories import assert_table
+from tests.pipeline.whole_pipeline import Tables, in_order
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.pipeline.fleets import Event
-    from tests.pipeline.kept_tables import Tables
+    from tests.pipeline.kept_tables import Tables as KeptTables
 
 DAY_S: Final = 24 * 3_600
 
@@ -56,7 +64,7 @@ class _Kept:
         assert done.exit_code == exit_code, done.output
         return done.output
 
-    def gold(self) -> Tables:
+    def gold(self) -> KeptTables:
         return {name: rows for name, rows in kept_tables(self.out).items() if name.startswith("gold_")}
 
 
@@ -148,7 +156,7 @@ def test_silver_keeps_what_the_last_rows_of_a_topic_that_ended_follow_on(spark: 
     closed = closed_days(boot.events[-1]["observed_at"])
     wrong = "sidecar_id string, boot_id bigint, clock_shift_ms bigint, clock_shift_error_ms bigint"
     ends = "cluster_id string, topic_key string, partition int, valid_to timestamp"
-    read = SilverAndGold(
+    read = Tables(
         spark,
         boot.events,
         **{
@@ -171,6 +179,107 @@ def topic_that_ended() -> Boot:
     boot.ends(-20 * DAY_S, "gone")
     boot.beats(-18 * DAY_S, uptime_s=12 * DAY_S)
     return boot
+
+
+def test_boots_that_return_have_one_row_with_all_lines(spark: SparkSession, tmp_path: Path) -> None:
+    """One ended between the last two ends of closed days, one before both."""
+    day_s = 24 * 3_600
+    watch, border, ended = Boot("watch"), Boot("border"), Boot("ended", boot_id=-(2**63))
+    boots = (watch, border, ended)
+    for boot, day in ((watch, 20), (border, 11.5), (ended, 0)):
+        for minute in range(3):
+            boot.beats(day * day_s + minute * 60)
+    store = open_store(spark, str(tmp_path), PARQUET, to_write=True)
+    gold = {name: GOLD[name] for name in (GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY)}
+
+    def refresh() -> Refresh:
+        progress = Progress(io.StringIO(), lambda: 0.0, shows=False)
+        return Refresh(spark, store, progress, lambda _: None, gold=gold)
+
+    old = [event for boot in boots for event in boot.events]
+    store.append(BRONZE_EVENTS, bronze(spark, old), BatchId("old", 0))
+    refresh().bring_up_to_date()
+    refresh().close(Closed(at(12 * day_s)), None)
+    for boot in boots:
+        boot.beats(21 * day_s)
+    store.append(BRONZE_EVENTS, bronze(spark, [boot.events[-1] for boot in boots]), BatchId("new", 0))
+    again = refresh()
+    again.bring_up_to_date()
+    assert again.failed == {}
+    assert_table(
+        store.read(GOLD_DATA_QUALITY).toArrow().to_pylist(),
+        "sidecar_id first_event last_event received missing",
+        ("watch", at(20 * day_s), at(21 * day_s), 4, 0),
+        ("border", at(11.5 * day_s), at(21 * day_s), 4, 0),
+        ("ended", at(0), at(21 * day_s), 4, 0),
+    )
+
+
+def test_a_row_that_a_late_event_ends_or_goes_on_with_is_there_once(spark: SparkSession) -> None:
+    closed = Closed(at(0))
+    columns = (
+        "cluster_id string, topic_key string, partition int, leader_epoch int, valid_to timestamp, x string"
+    )
+
+    def frame(*rows: tuple[int, float | None, str]) -> DataFrame:
+        return spark.createDataFrame(
+            [("c", "t", 0, epoch, None if end is None else at(end), x) for epoch, end, x in rows], columns
+        )
+
+    before = frame((1, -9, "over"), (2, -8, "over"), (3, None, "open"), (4, 9, "open"), (5, 9, "open"))
+    made = frame(
+        (1, -9, "made"), (2, 7, "made"), (3, -7, "made"), (4, 8, "made"), (6, -6, "made"), (7, 1, "made")
+    )
+    rows = closed.rows(GOLD_LEADER_HISTORY, made, before).collect()
+    assert sorted((row.leader_epoch, row.x) for row in rows) == [
+        (1, "over"),
+        (2, "made"),
+        (3, "made"),
+        (4, "made"),
+        (7, "made"),
+    ]
+
+
+def test_the_epoch_with_two_leaders_of_a_topic_that_is_gone_is_not_current_again(spark: SparkSession) -> None:
+    day_s = 24 * 3_600
+    one, other = Boot("a"), Boot("b")
+    one.sees(0, leader=1, epoch=1)
+    other.sees(1, leader=2, epoch=1)
+    one.sees(5, leader=3, epoch=2)
+    one.ends(day_s, "gone")
+    for boot in (one, other):
+        boot.beats(20 * day_s)
+    tables = Tables(spark, one.events + other.events)
+    assert {row["is_current"] for row in tables.rows(GOLD_LEADER_HISTORY)} == {False}
+    assert _closed(spark, tables, at(10 * day_s)).rows(GOLD_CURRENT_LEADER) == []
+
+
+def test_a_shortage_without_epochs_lasts_until_its_topic_ended(spark: SparkSession) -> None:
+    """Before Kafka 2.4 partitions have no epochs."""
+    day_s = 24 * 3_600
+    boot = Boot("a")
+    for topic in ("short", "gone"):
+        boot.sees(0, topic=topic, topic_id=None, epoch=None)
+        boot.sees(60, topic=topic, topic_id=None, epoch=None, isr=[2, 3])
+    boot.ends(day_s, "gone", topic="gone", topic_id=None)
+    boot.beats(20 * day_s)
+    tables = Tables(spark, boot.events)
+    assert {row["topic"] for row in tables.rows(GOLD_URP)} == {"short", "gone"}
+    once = _closed(spark, tables, at(10 * day_s))
+    for closed in (once, _closed(spark, once, at(11 * day_s))):
+        assert_table(closed.rows(GOLD_URP), "topic start_after end_by", ("short", at(0), None))
+
+
+def _closed(spark: SparkSession, tables: Tables, since: datetime) -> Tables:
+    """Tables of what silver keeps of these."""
+    silver: dict[str, DataFrame] = {}
+
+    def read(name: str) -> DataFrame:
+        return silver[name] if name in silver else tables(name)
+
+    for name, kept in KEPT.items():
+        silver[name] = kept(read, f.lit(since)).localCheckpoint()
+    return Tables(spark, (), **{BRONZE_EVENTS: tables(BRONZE_EVENTS), **silver})
 
 
 def _write(file: Path, events: list[Event]) -> None:

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 from click.testing import CliRunner
@@ -23,8 +24,6 @@ from pipeline.tables import BRONZE_EVENTS, BRONZE_REJECTS, GOLD_REJECTS
 from tests.pipeline.simulate import plan_for, write
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from tests.pipeline.whole_pipeline import WholeRun
@@ -191,6 +190,35 @@ def test_the_first_signal_asks_for_a_stop_and_the_second_one_does_not_wait() -> 
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), number)
         assert signal.getsignal(number) is before
+
+
+#: In a process group of its own, as systemd and `timeout` signal it.
+_SIGNALLED: Final = """
+import os, signal
+from pipeline.commands.run import session, stop_at_signals
+from pipeline.commands.sentences import JavaLog
+
+options = {"needs_jars": False, "master": "local[1]", "memory": None, "is_short": True}
+with session(JavaLog(None), None, **options) as spark, stop_at_signals() as stop:
+    os.killpg(0, signal.SIGTERM)
+    print([spark.range(rows).count() for rows in range(1, 20)], stop.is_set())
+"""
+
+
+@pytest.mark.spark
+def test_a_sigterm_to_the_whole_process_group_leaves_java_to_the_batch_that_ends(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SIGNALLED],
+        cwd=tmp_path,
+        env=dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{[*range(1, 20)]} True\n"
 
 
 def test_a_run_ends_with_what_it_read_and_where_it_is(whole_run: WholeRun, tmp_path: Path) -> None:
