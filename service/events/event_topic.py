@@ -147,6 +147,24 @@ class EventTopic:
     # -- sending ---------------------------------------------------------------------------------------------
 
     def _submit(self, outbox: Outbox, lines: list[Line], now_ms: int) -> None:
+        """Submits lines that left the outbox. Those that an exception keeps from it are put back."""
+        left = deque([lines])
+        try:
+            while left:
+                if self._is_accepted(left[0], now_ms):
+                    left.popleft()
+                    continue
+                too_large = left.popleft()
+                if len(too_large) == 1:
+                    self._refuse(outbox, too_large, "larger than max.request.size")
+                else:  # only the one that is too large is lost
+                    left.extend([line] for line in too_large)
+        except BaseException:
+            outbox.put_back([line for some in left for line in some])
+            raise
+
+    def _is_accepted(self, lines: list[Line], now_ms: int) -> bool:
+        """Submits lines; returns False if one is too large for a request."""
         waiting_bytes = sum(len(line.data) for line in lines)
         records = [ProducerRecord(self._topic, line.data, key=self._key) for line in lines]
         self.in_flight_bytes += waiting_bytes
@@ -159,17 +177,12 @@ class EventTopic:
                 done=lambda result: self._done(lines, result),
                 create=self._create,
             )
-        except RecordTooLargeError:
+        except BaseException as error:
             self.in_flight_bytes -= waiting_bytes
-            if len(lines) == 1:
-                self._refuse(outbox, lines, "larger than max.request.size")
-                return
-            for line in lines:  # only the one that is too large is lost
-                self._submit(outbox, [line], now_ms)
-        except BaseException:
-            self.in_flight_bytes -= waiting_bytes
-            outbox.put_back(lines)
+            if isinstance(error, RecordTooLargeError):
+                return False
             raise
+        return True
 
     def _done(self, lines: Sequence[Line], result: Result) -> None:
         """Queues a result. Producer's I/O thread."""
@@ -182,9 +195,7 @@ class EventTopic:
         try:
             while self._answered:
                 lines, result = self._answered[0]
-                outcomes = (
-                    result.outcomes
-                )  # memory may be lacking for them: then they are read in the next turn
+                outcomes = result.outcomes  # without memory for them they are read in the next turn
                 self._answered.popleft()
                 self.in_flight_bytes -= sum(len(line.data) for line in lines)
                 for line, outcome in zip(lines, outcomes, strict=True):

@@ -538,6 +538,33 @@ def test_a_line_that_is_too_large_for_a_request_does_not_take_others_along() -> 
     assert (topic.written, topic.in_flight_bytes, outbox.dropped) == (2, 0, 1)
 
 
+def test_an_exception_after_a_line_that_was_too_large_loses_no_other_line() -> None:
+    class Short(FakeProducer):
+        """Takes one line at a time, and has no memory for the second one."""
+
+        lacks = True
+
+        def submit(self, topic: str, records: Any, **asked: Any) -> Any:
+            if len(records) > 1:
+                raise RecordTooLargeError("too large")
+            if self.lacks and records[0].value == b"two":
+                raise MemoryError
+            return super().submit(topic, records, **asked)
+
+    producer, outbox = Short(), Outbox(1_000)
+    topic = EventTopic(producer, TOPIC, "pod-1", delivery_timeout_ms=1, create=False, call=lambda: None)
+    for text in (b"one", b"two", b"three"):
+        outbox.put(Line(text))
+    with pytest.raises(MemoryError):
+        topic.turn(outbox, 0)
+    assert len(outbox) == 2
+    producer.lacks = False
+    topic.turn(outbox, 0)
+    topic.turn(outbox, 0)
+    values = [record.value for records in producer.submitted for record in records]
+    assert (values, topic.in_flight_bytes, len(outbox)) == ([b"one", b"two", b"three"], 0, 0)
+
+
 def test_lines_that_an_exception_keeps_from_being_submitted_are_submitted_in_the_next_turn() -> None:
     desk = TopicDesk()
     desk.producer.refuses = MemoryError()
