@@ -83,7 +83,7 @@ class Drain:
             try:
                 self._listeners.pop()()
             except Exception:  # noqa: BLE001 -- a bug: the others are called, and the process ends
-                _log.exception("what ends with the beginning of the drain has failed")
+                _log.exception("a listener of the drain failed; the shutdown goes on")
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Calls `listener` when the drain begins, or at once if it has begun. Event loop only."""

@@ -260,7 +260,9 @@ class SidecarServer:
         try:
             report_unacknowledged(await self._app.close_producer())
         except Exception:  # noqa: BLE001 -- a bug, or a lack of memory
-            _log.exception("the end of the producer, the spool or the event log failed; records may be left")
+            _log.exception(
+                "the producer, the spool or the event log could not be closed; records may be lost"
+            )
             exit_code = 1
         self._api.should_exit = True
         await serving

@@ -14,7 +14,7 @@ large, is sent to learn whether there is a gap.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from client_core.error_codes import Errors
 from tests.simulation.world import SimulationError
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tests.simulation.wire import Refusal, Sent
 
 #: How long a client may send on after it has given a batch up: its answers come in the same turn.
-_SLACK_MS = 50
+_SLACK_MS: Final = 50
 #: How the failure of a batch that was given up begins.
-_GIVEN_UP = "Expiring "
+_GIVEN_UP: Final = "Expiring "
 
 
 def judge_sequences(run: Run, tries: Mapping[bytes, Tries]) -> None:

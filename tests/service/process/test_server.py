@@ -120,7 +120,7 @@ async def test_a_producer_that_can_not_be_closed_keeps_neither_the_spool_nor_the
         running.producer.acknowledge(asked)
         assert (await waiting).status_code == 200
     assert running.ended.result() == 1
-    assert "records may be left" in caplog.text
+    assert "records may be lost" in caplog.text
     assert running.app.spool is not None
     with pytest.raises(SpoolClosedError):
         running.app.spool.submit([ProducerRecord("orders", b"1")], lambda _: None)
