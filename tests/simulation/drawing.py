@@ -53,6 +53,10 @@ _LARGE_FLOODS: Final = 0.03
 _SHRINKS: Final = 0.05
 #: How long records of such a topic may take.
 _SHRUNK_MS: Final = 1_500
+#: How many seeds have a caller who sends for a partition, without a pause, before it is there and after.
+_AHEAD: Final = 0.03
+_AHEAD_OF_IT: Final = 120
+_LONGEST_AHEAD_MS: Final = 150
 #: How many seeds have callers with tokens, who use each other's keys.
 _TENANTS: Final = 0.1
 #: How many seeds have records with empty values.
@@ -257,6 +261,15 @@ def plan_of(seed: int) -> Plan:
         requests = [_with_partitions(one, topics[0].name, shrinks) for one in requests]
         for _ in range(3):
             faults += _shrinking(shrinks)
+    ahead = Random(f"ahead of a partition {seed}")
+    if not (floods or is_pipeline) and ahead.random() < _AHEAD:
+        kafka |= {"buffer.memory": "1000000", "acks": "all", "enable.idempotence": "true"}
+        kafka["retries"] = "2147483647"
+        settings |= {"max_waiting_requests": 10_000, "max_waiting_bytes": 67_108_864}
+        grows_ms = ahead.randint(_LONGEST_AHEAD_MS, BUSY_MS)
+        topics[0] = topics[0]._replace(created_ms=0, grows_ms=grows_ms, grows_when_full=False)
+        came = _ahead(ahead, topics[0], grows_ms, kafka)
+        requests += [_moved(one, 0, len(requests)) for one in came]
     tenants = Random(f"tenants {seed}")
     if tenants.random() < _TENANTS:
         requests = _of_tenants(requests, tenants)
@@ -444,27 +457,27 @@ def _pipeline(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> lis
             RecordPlan(f"r{number}.{index}", key, partition, random.choice((20, 60)))
             for index in range(random.choice((1, 1, 2, 5)))
         ]
-        deadline_ms = int(kafka["delivery.timeout.ms"])
-        block_ms = int(kafka["max.block.ms"])
-        requests.append(
-            RequestPlan(
-                number,
-                at_ms,
-                "c0",
-                topic.name,
-                "json",
-                records,
-                deadline_ms,
-                block_ms,
-                False,
-                [0],
-                None,
-                0,
-                0,
-            )
-        )
+        requests.append(_plain(number, at_ms, topic, records, kafka))
         at_ms += random.choice((0, 5, 20, 60))
     return requests
+
+
+def _ahead(random: Random, topic: TopicPlan, at_ms: int, kafka: Mapping[str, str]) -> list[RequestPlan]:
+    """Requests for the partition that the topic gets then, from some time before until it is known."""
+    apart_ms = random.choice((2, 3, 4))  # a loop that is kept waiting now and then keeps up with these
+    record = RecordPlan("r0.0", None, topic.partitions, 20)
+    first = _plain(0, at_ms - random.randint(0, _LONGEST_AHEAD_MS), topic, [record], kafka)
+    return [_moved(first, number * apart_ms, number) for number in range(_AHEAD_OF_IT)]
+
+
+def _plain(
+    number: int, at_ms: int, topic: TopicPlan, records: Sequence[RecordPlan], kafka: Mapping[str, str]
+) -> RequestPlan:
+    """A request of JSON that is whole at once, whose caller waits for its answer, and does not repeat it."""
+    timeout_ms, max_block_ms = int(kafka["delivery.timeout.ms"]), int(kafka["max.block.ms"])
+    return RequestPlan(
+        number, at_ms, "c0", topic.name, "json", records, timeout_ms, max_block_ms, False, [0], None, 0, 0
+    )
 
 
 def _in_a_pipeline(random: Random) -> FaultPlan:

@@ -34,7 +34,6 @@ _OUT_OF_SIGHT: Final[Mapping[str, str]] = {
     "refresh-ended-by-an-earlier-answer": "nobody looks anything up",
     "listing-of-before": "nobody looks anything up",
     "answers-of-before-on-a-left-connection": "nobody looks anything up",
-    "new-partition-overtaken": "one turn learns of a partition and looks at what waits for it",
 }
 _FOUND: Final = re.compile(r"^seed (?P<seed>\d+): (?P<why>.*)$", re.MULTILINE)
 

@@ -108,6 +108,8 @@ class IoActor:
             self.has_ended = True
             return
         io.turn()
+        if io._metadata_changed:
+            self._world.perhaps_hold(self)  # others know the new metadata, those that wait do not yet
         if not self._network.found_something and self._network.limit_ms:
             self._sleeps_until_ms = self._world.now_ms + self._network.limit_ms
             io._wakes_by_ms = self._wakes_by_ms

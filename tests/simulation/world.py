@@ -85,6 +85,9 @@ class World:
         self._idle_steps = 0
         #: How often an actor that could run is kept waiting.
         self._busy = self.random.choice((0.0, 0.0, 0.002, 0.02))
+        # Drawn apart, as the shapes of drawing.py.
+        self._holds = Random(f"between turns {seed}")
+        self._held = self._holds.choice((0.0, 0.0, 0.8))
 
     def log(self, who: str, what: str) -> None:
         """Adds a line to the story."""
@@ -118,6 +121,11 @@ class World:
         if actor in self._actors:
             self._actors.remove(actor)
         self._waits_until.pop(actor, None)
+
+    def perhaps_hold(self, actor: Actor) -> None:
+        """Perhaps keeps an actor waiting where it has half done something that others can see."""
+        if self._held and self._holds.random() < self._held:
+            self._waits_until[actor] = self.now_ms + self._holds.randint(1, _LONGEST_WAIT_MS)
 
     def run_until(self, done: Callable[[], bool], within_ms: int) -> bool:
         """Runs until `done`, or so much time has passed; returns whether it is done."""
