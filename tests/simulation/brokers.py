@@ -226,8 +226,9 @@ class ReplicatedBrokers(Replication):
         values = frozenset(values_of(data))
         if error is Errors.MESSAGE_TOO_LARGE:
             self.wire.note_one(None, "forget")
+        was_cut_off = self.is_cut_off(broker_id, place)
         self.wire.refusals.append(
-            Refusal(self.world.now_ms, client, place, error, values, (data or b"")[IDENTITY])
+            Refusal(self.world.now_ms, client, place, error, values, (data or b"")[IDENTITY], was_cut_off)
         )
         if error is not Errors.OUT_OF_ORDER_SEQUENCE_NUMBER or self.forgot.get(place):
             return

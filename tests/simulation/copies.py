@@ -10,8 +10,11 @@ on the wire between the two: the client had no acknowledgement of the first, and
         behind it are numbered again
     G   a leader that was cut off had stored it alone, and dropped it later: the next leader did not know
         the sequence of the batch before it, which had failed
-    H   an attempt without an answer was still on its way when another broker refused the batch as out of
-        order, because the one before it had failed: it was stored after the batch was numbered again
+    H   an attempt without an answer was still on its way when another broker refused the batch, or one that
+        it had to follow, as out of order, because an earlier one had failed: it was stored after the batch
+        was numbered again
+    I   a leader that was cut off refused the batch, or one that it had to follow, as out of order: it had
+        not what the next leader had stored, and the batch was numbered again
 
 Another write under the same sequence is explained where the broker forgot the first one, or lost it.
 A and B of docs/reliability.md are requests of a caller, and C those of a spool: they count as asked for.
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.callers import Attempt, Outcome
     from tests.simulation.run import Run
-    from tests.simulation.wire import Append
+    from tests.simulation.wire import Append, Refusal
 
     #: The tries of a record.
     Tries = list[tuple[Attempt, Outcome]]
@@ -139,9 +142,21 @@ def reason_of(run: Run, value: bytes, first: Append, again: Append) -> str:
             return "F: a batch was too large when it came again"
     if value in run.brokers.truncated and not is_in_a_log(run, value, first):
         return "G: a leader that was cut off dropped the first"
-    if any(value in refusal.values and first.sent_ms < refusal.at_ms < first.at_ms for refusal in refusals):
+    if any(refusal.was_cut_off and _numbers_again(run, refusal, first) for refusal in refusals):
+        return "I: a leader that was cut off refused it as out of order"
+    if any(
+        first.sent_ms < refusal.at_ms < first.at_ms and _numbers_again(run, refusal, first)
+        for refusal in refusals
+    ):
         return "H: an earlier attempt came after the batch was refused as out of order"
     return ""
+
+
+def _numbers_again(run: Run, refusal: Refusal, append: Append) -> bool:
+    """Returns whether the batch of an append was refused, or one that it had to follow."""
+    sent = {sent.batch: sent for sent in run.brokers.wire.sends(append.client)}
+    refused, mine = sent[refusal.batch], sent[append.batch]
+    return refused.lane == mine.lane and refused.sequence <= mine.sequence
 
 
 def is_in_a_log(run: Run, value: bytes, append: Append) -> bool:

@@ -512,7 +512,11 @@ class Judge:
             for append in self._brokers.wire.appends.get(value, ())
             if append.client == client and append.place == place
         ]
-        first = appends[0]
+        # What a leader that was cut off dropped is not there, though another copy may be.
+        was_dropped = value in self._brokers.truncated
+        first = next((one for one in appends if not was_dropped or is_in_a_log(self._run, value, one)), None)
+        if first is None:
+            return offset
         is_copy = any(
             append.offset == offset
             and (
@@ -522,9 +526,7 @@ class Judge:
             )
             for append in appends
         )
-        # What a leader that was cut off dropped may be another copy.
-        is_there = value not in self._brokers.truncated or is_in_a_log(self._run, value, first)
-        return first.offset if is_copy and is_there else offset
+        return first.offset if is_copy else offset
 
     def _judge_order_of_spool(
         self,

@@ -160,6 +160,13 @@ class Replication(ABC):
         assert state is not None
         return state
 
+    def is_cut_off(self, broker_id: int, place: Place) -> bool:
+        """Returns whether another broker leads the partition now."""
+        topic = self.state.controller.topic(place[0])
+        return (
+            topic is not None and place[1] < len(topic.partitions) and self._true(place).leader != broker_id
+        )
+
     def isr(self, broker_id: int, place: Place) -> Sequence[int]:
         """Returns the in-sync replicas as a leader counts them.
 

@@ -253,13 +253,24 @@ def test_a_record_whose_second_copy_was_dropped_is_where_it_was_first() -> None:
     assert [append.offset for append in kept[0].brokers.wire.appends[value]] == [182, 186, 186]
 
 
-def test_an_attempt_that_is_on_its_way_when_its_batch_is_numbered_again_is_a_copy() -> None:
-    """Seed 403898: its connection was closed for lack of an answer, and its broker took it later."""
+@pytest.mark.parametrize("seed", [403_898, 880_514])
+def test_an_attempt_that_is_on_its_way_when_its_batch_is_numbered_again_is_a_copy(seed: int) -> None:
+    """Its connection was closed for lack of an answer, and its broker took it later.
+
+    Of the second seed not the batch itself was refused, but the one before it.
+    """
     kept: list[Run] = []
-    run(plan_of(403_898), keep=kept)
+    run(plan_of(seed), keep=kept)
     assert kept[0].world.reached[
         "stored twice, H: an earlier attempt came after the batch was refused as out of order"
     ]
+
+
+def test_a_leader_that_was_cut_off_may_have_a_batch_numbered_again_that_is_stored() -> None:
+    """Seed 881542: its answer was lost, and the client knew of no later leader."""
+    kept: list[Run] = []
+    run(plan_of(881_542), keep=kept)
+    assert kept[0].world.reached["stored twice, I: a leader that was cut off refused it as out of order"]
 
 
 def test_a_wait_for_memory_may_end_in_the_turn_in_which_the_last_batch_does() -> None:

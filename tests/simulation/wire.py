@@ -64,6 +64,8 @@ class Refusal(NamedTuple):
     values: frozenset[bytes]
     #: See `Append`.
     batch: bytes = b""
+    #: Whether it was a leader that did not know of a later one.
+    was_cut_off: bool = False
 
 
 class Sent(NamedTuple):
