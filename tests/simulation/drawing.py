@@ -11,7 +11,7 @@ from collections import defaultdict
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.simulation.plan import BUSY_MS, FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan
+from tests.simulation.plan import BUSY_MS, FaultPlan, Plan, RecordPlan, RequestPlan, TopicPlan, plain_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -457,7 +457,7 @@ def _pipeline(random: Random, topic: TopicPlan, kafka: Mapping[str, str]) -> lis
             RecordPlan(f"r{number}.{index}", key, partition, random.choice((20, 60)))
             for index in range(random.choice((1, 1, 2, 5)))
         ]
-        requests.append(_plain(number, at_ms, topic, records, kafka))
+        requests.append(plain_request(number, at_ms, topic.name, records, kafka))
         at_ms += random.choice((0, 5, 20, 60))
     return requests
 
@@ -466,18 +466,8 @@ def _ahead(random: Random, topic: TopicPlan, at_ms: int, kafka: Mapping[str, str
     """Requests for the partition that the topic gets then, from some time before until it is known."""
     apart_ms = random.choice((2, 3, 4))  # a loop that is kept waiting now and then keeps up with these
     record = RecordPlan("r0.0", None, topic.partitions, 20)
-    first = _plain(0, at_ms - random.randint(0, _LONGEST_AHEAD_MS), topic, [record], kafka)
+    first = plain_request(0, at_ms - random.randint(0, _LONGEST_AHEAD_MS), topic.name, [record], kafka)
     return [_moved(first, number * apart_ms, number) for number in range(_AHEAD_OF_IT)]
-
-
-def _plain(
-    number: int, at_ms: int, topic: TopicPlan, records: Sequence[RecordPlan], kafka: Mapping[str, str]
-) -> RequestPlan:
-    """A request of JSON that is whole at once, whose caller waits for its answer, and does not repeat it."""
-    timeout_ms, max_block_ms = int(kafka["delivery.timeout.ms"]), int(kafka["max.block.ms"])
-    return RequestPlan(
-        number, at_ms, "c0", topic.name, "json", records, timeout_ms, max_block_ms, False, [0], None, 0, 0
-    )
 
 
 def _in_a_pipeline(random: Random) -> FaultPlan:

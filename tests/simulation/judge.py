@@ -14,6 +14,7 @@
     gave up             failed of a cause that there was not: no broker gave that error, no time was over, or
                         SIGTERM had left it more time
     never sent          "unknown" was said of a record that was not on its way
+    works again         a record that is sent when all faults are over is acknowledged, in one of a few tries
     metrics             a request or a replay is not counted once, under the status of its answer
     unexpected exception    the product logged a stack
 

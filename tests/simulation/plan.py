@@ -76,6 +76,16 @@ class RequestPlan(NamedTuple):
         return self.topic or record.topic
 
 
+def plain_request(
+    number: int, at_ms: int, topic: str, records: Sequence[RecordPlan], kafka: Mapping[str, str]
+) -> RequestPlan:
+    """Returns a request of JSON that is whole at once, whose caller waits for its answer."""
+    timeout_ms, max_block_ms = int(kafka["delivery.timeout.ms"]), int(kafka["max.block.ms"])
+    return RequestPlan(
+        number, at_ms, "c0", topic, "json", records, timeout_ms, max_block_ms, False, [0], None, 0, 0
+    )
+
+
 class FaultPlan(NamedTuple):
     """A fault. `target`: a broker, or a number to choose by.
 
@@ -149,6 +159,19 @@ class Plan:
     @property
     def is_idempotent(self) -> bool:
         return self.kafka.get("enable.idempotence") != "false"
+
+    def probe(self, number: int, sidecar: int, topic: str, partition: int) -> RequestPlan:
+        """Returns a request of one record that is sent again a few times, if it fails."""
+        record = RecordPlan(f"r{number}.0", None, partition, 20)
+        callers = self.callers_with_tokens
+        return plain_request(number, 0, topic, [record], self.kafka)._replace(
+            caller=min(callers, default="c0"),
+            has_token=bool(callers),
+            sidecar=sidecar,
+            retry_sidecar=sidecar,
+            retries=3,
+            retry_after_ms=500,
+        )
 
     def lines(self) -> list[str]:
         """Returns what a person reads of it."""

@@ -44,6 +44,8 @@ _SHORTEST_RETRY_MS: Final = 1
 _MOST_WAITS: Final = 1_000
 #: Of the states that a file system may leave after a power cut, how many are looked at.
 _STATES: Final = 12
+#: The number of the first request that is sent when all faults are over.
+_FIRST_PROBE: Final = 1_000_000
 #: The numbers of tries that are sent at the same time begin here, and the time between them.
 _DOUBLES: Final = 100
 _DOUBLED_MS: Final = 5
@@ -485,6 +487,7 @@ class Run:
         self._heal()
         if not world.run_until(self._is_settled, self._quiet_ms()):
             raise SimulationError("does not settle", self.judge.left())
+        self._probe()
         # Answers and acknowledgements that nobody waits for any more.
         world.run_until(lambda: False, 2_000)
         self.judge.judge()
@@ -498,6 +501,24 @@ class Run:
             world.elapsed_ms,
             world.reached,
         )
+
+    def _probe(self) -> None:
+        """Sends a record to each partition by each sidecar, now that all faults are over: it has to work."""
+        where = itertools.product(range(self.plan.sidecars), self.brokers.places())
+        probes = [
+            self.plan.probe(number, sidecar, *place)
+            for number, (sidecar, place) in enumerate(where, _FIRST_PROBE)
+        ]
+        self._to_come += len(probes)
+        for probe in probes:
+            self._send(probe, 0)
+        if not self.world.run_until(self._is_settled, QUIET_MS):
+            raise SimulationError("does not settle", self.judge.left())
+        for probe in probes:
+            tries = [attempt for attempt in self.attempts if attempt.request is probe]
+            (outcome,) = tries[-1].outcomes()
+            if outcome.what != "acknowledged":
+                raise SimulationError("works again", f"{tries[-1].name} has failed: {outcome}")
 
     def _quiet_ms(self) -> int:
         """Returns how long it may take to settle.

@@ -23,7 +23,7 @@ from tests.simulation.run import Run, run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.simulation.plan import Plan
+    from tests.simulation.plan import Plan, RequestPlan
 
 #: Small worlds: one try with all faults of the network, two tries, keys, a sidecar that ends, the spool.
 WORLDS = {
@@ -119,9 +119,7 @@ def test_a_simulated_run_is_a_path_of_the_model(seed: int) -> None:
     plan = plan_of(seed)
     if not plan.is_idempotent:
         plan = plan.as_idempotent()
-    requests = {value_of(record): request for request in plan.requests for record in request.records}
-    for value, path in _paths(plan).items():
-        request = requests[value]
+    for value, (request, path) in _paths(plan).items():
         states = {State(keyed=request.has_key, spooled=request.form == "spool")}
         for at, label in enumerate(path):
             following = followed(states, label)
@@ -152,15 +150,17 @@ def test_the_mark_passes_what_its_own_sidecar_knows_to_be_done(path: list[Label]
     assert bool(states) == may_be
 
 
-def _paths(plan: Plan) -> dict[bytes, list[Label]]:
-    """The labels of each record, in order."""
+def _paths(plan: Plan) -> dict[bytes, tuple[RequestPlan, list[Label]]]:
+    """Of each record the request, and the labels in order."""
     kept: list[Run] = []
     run(plan, keep=kept, trace=True)
-    paths: dict[bytes, list[Label]] = {
-        value_of(record): [] for request in plan.requests for record in request.records
+    paths: dict[bytes, tuple[RequestPlan, list[Label]]] = {
+        value_of(record): (attempt.request, [])
+        for attempt in kept[0].attempts
+        for record in attempt.request.records
     }
     for value, label in kept[0].brokers.wire.trace or ():
-        for path in [paths[value]] if value is not None else paths.values():
+        for _, path in [paths[value]] if value is not None else paths.values():
             if label != ("forget",) or label not in path:
                 path.append(label)
     return paths
@@ -169,7 +169,7 @@ def _paths(plan: Plan) -> dict[bytes, list[Label]]:
 def test_seeds_reach_every_kind_of_step() -> None:
     kinds: set[object] = set()
     for plan in _plans():
-        kinds |= {label[0] for path in _paths(plan).values() for label in path}
+        kinds |= {label[0] for _, path in _paths(plan).values() for label in path}
         if kinds == KINDS:
             break
     assert kinds == KINDS
