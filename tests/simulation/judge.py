@@ -14,6 +14,7 @@
     gave up             failed of a cause that there was not: no broker gave that error, no time was over, or
                         SIGTERM had left it more time
     never sent          "unknown" was said of a record that was not on its way
+    retries             sent more often than `retries` allows
     works again         a record that is sent when all faults are over is acknowledged, in one of a few tries
     metrics             a request or a replay is not counted once, under the status of its answer
     unexpected exception    the product logged a stack
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from client_core.error_codes import Errors
 from service.spool.dead_letters import dead_letters_in
 from tests.simulation.brokers import shown
 from tests.simulation.callers import value_of
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
 _SLACK_MS: Final = 50
 #: For how long something may wait for a caller who has left: the seed may let the loop of events run late.
 GONE_AFTER_MS: Final = 100
+#: More than a record can be sent again in a run.
+_MOST_RETRIES: Final = 1_000
 #: The fault that makes a reason for dead letters; a topic or a partition may be missing from the start.
 _REFUSED_BY: Final = {"forbidden": "no right to write", "too_large": "too large", "invalid": "clock jump"}
 _OF_TOPICS: Final = frozenset({"topic_gone", "partition_gone"})
@@ -336,6 +340,7 @@ class Judge:
                 self._judge_stored(topic, value, of_record, stored.get(value, []), dead)
                 judge_copies(self._run, value, of_record)
                 self._judge_sending(index, value, of_record)
+        self._judge_retries()
         judge_sequences(self._run, by_value)
         self._judge_metrics()
         self._note_epochs()
@@ -360,6 +365,26 @@ class Judge:
                 raise SimulationError(
                     "metrics", f"{dict(counted)} are counted of {dict(answers)} and {cut} that were cut"
                 )
+
+    def _judge_retries(self) -> None:
+        """A record is sent once, and `retries` times more. The parts of a batch begin to count anew."""
+        retries = int(self._plan.kafka["retries"])
+        if retries > _MOST_RETRIES:
+            return
+        wire = self._brokers.wire
+        of_parts = {
+            value
+            for refusal in wire.refusals
+            if refusal.error is Errors.MESSAGE_TOO_LARGE
+            for value in refusal.values
+        }
+        for process in self._run.lives.values():
+            submitted = Counter(process.producer.submitted)
+            for value, times in wire.times_sent(process.producer.network.name).items():
+                if times > submitted[value] * (retries + 1) and value not in of_parts:
+                    raise SimulationError(
+                        "retries", f"{shown(value)} was sent {times} times; retries is {retries}"
+                    )
 
     def _note_epochs(self) -> None:
         epochs: dict[str, set[tuple[int | None, int | None]]] = defaultdict(set)

@@ -24,7 +24,7 @@ from tests.simulation.wire import Append, Refusal, Sent, WireTrace
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tests.simulation.brokers import ReplicatedBrokers
@@ -340,13 +340,27 @@ def test_a_batch_that_was_sent_too_early_is_noticed(
             judge_sequences(one, tries)
 
 
-def broken_rule(tmp_path: Path, tamper: Callable[[Run], Any], *, at_ms: int = 6_000) -> str:
-    """The rule that a run without faults breaks, where something is done to it."""
-    one = Run(quiet(), tmp_path)
+def broken_rule(
+    tmp_path: Path,
+    tamper: Callable[[Run], Any],
+    *,
+    at_ms: int = 6_000,
+    kafka: Mapping[str, str] | None = None,
+) -> str:
+    """The rule that a run without faults breaks, where something is done to it. `kafka`: more settings."""
+    plan = quiet()
+    one = Run(replace(plan, kafka={**plan.kafka, **(kafka or {})}), tmp_path)
     one.world.at(at_ms, lambda: tamper(one))
     with pytest.raises(SimulationError) as raised:
         one.execute()
     return raised.value.rule
+
+
+def test_a_record_that_is_sent_more_often_than_it_may_be_is_noticed(tmp_path: Path) -> None:
+    def send_again(one: Run) -> None:
+        one.brokers.wire._produced["sidecar 1"] *= 2
+
+    assert broken_rule(tmp_path, send_again, kafka={"retries": "0"}) == "retries"
 
 
 def test_a_partition_that_stays_blocked_is_noticed(tmp_path: Path) -> None:

@@ -126,6 +126,10 @@ class WireTrace:
                     known.setdefault(one, at_ms)
         return known.get(value)
 
+    def times_sent(self, client: str) -> Counter[bytes]:
+        """Returns how often a client sent each record. Called when the run is over."""
+        return Counter(value for _, frame in self._produced[client] for value in _values_in(frame))
+
     def sends(self, client: str) -> list[Sent]:
         """Returns the batches that an idempotent client sent, in order. Called when the run is over."""
         known = self._sends.get(client)
