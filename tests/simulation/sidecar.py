@@ -68,7 +68,7 @@ class IoActor:
     """An I/O thread. Between two turns it is where the real one is while it sleeps in its poll."""
 
     def __init__(self, world: World, io_thread: IoThread, network: SimulatedNetwork) -> None:
-        self.name = f"I/O thread of {network.name}"
+        self.name, self.kind = f"I/O thread of {network.name}", "io"
         self.has_ended = False
         self._world = world
         self._io = io_thread
@@ -127,7 +127,7 @@ class _Notified(threading.Condition):
 class WriterActor:
     """The spool's writer. It waits where it has found nothing, until it is notified."""
 
-    name = "spool writer"
+    name = kind = "spool writer"
 
     def __init__(self, writer: SpoolWriter) -> None:
         self._writer = writer
@@ -156,7 +156,7 @@ class WriterActor:
 class DeliveryActor:
     """The spool's delivery, and its thread: which is in a turn while others run, if the disk is slow."""
 
-    name = "spool delivery"
+    name = kind = "spool delivery"
 
     def __init__(self, world: World, delivery: Delivery) -> None:
         self._world = world

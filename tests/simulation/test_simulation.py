@@ -21,7 +21,7 @@ from tests.simulation.run import Run, run
 from tests.simulation.sequences import judge_sequences
 from tests.simulation.shrink import shrunk
 from tests.simulation.wire import Append, Refusal, Sent, WireTrace
-from tests.simulation.world import SimulationError
+from tests.simulation.world import SimulatedClock, SimulatedLoop, SimulationError, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +58,29 @@ def test_a_seed_runs_in_the_same_way_each_time() -> None:
     first, again = _story(plan), _story(plan)
     assert any("power cut" in what for _, _, what in first)
     assert first == again
+
+
+def test_the_event_loop_may_run_where_an_io_thread_reads_the_clock() -> None:
+    world = World(0)
+    world._interrupted = 1.0
+    clock, loop, ran = SimulatedClock(world), SimulatedLoop(world), list[str]()
+
+    class _IoThread:
+        name, kind = "a thread", "io"
+
+        def due_ms(self, now_ms: int) -> int | None:
+            return None if ran else now_ms
+
+        def run(self) -> None:
+            ran.append("begins")
+            loop.call_soon(ran.append, "amid")
+            clock.now_ms()
+            ran.append("ends")
+
+    world.add(_IoThread())
+    world.add(loop)
+    world.run_until(lambda: "ends" in ran, 10)
+    assert ran == ["begins", "amid", "ends"]
 
 
 def _with_an_end_of_the_process() -> Plan:

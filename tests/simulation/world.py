@@ -9,7 +9,8 @@ An actor is a thread of the product: the event loop (one callback is a turn), an
 the delivery of the spool, a call in an executor. Whenever a turn ends, the seed chooses who is next among
 those that could run. Time passes only where nobody can run, so that work takes none; the seed makes an actor
 wait for a few milliseconds now and then, as a busy machine does. A thread that blocks (a slow fsync, `close`)
-runs the world itself until it can go on: `run_until` may be called in a turn.
+runs the world itself until it can go on: `run_until` may be called in a turn. In some seeds a thread is also
+interrupted amid a turn, where it reads the clock: an I/O thread by the event loop, and the other way round.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ MOST_IDLE_STEPS: Final = 20_000
 _LONGEST_WAIT_MS: Final = 8
 #: What a coroutine may await while it is closed.
 _MOST_AWAITS_OF_AN_END: Final = 10
+#: How many turns of others come amid one.
+_MOST_AMID: Final = 12
+_OTHER: Final = {"loop": "io", "io": "loop"}
 _START_MS: Final = 1_000_000
 _START_WALL_MS: Final = 1_700_000_000_000
 
@@ -51,6 +55,8 @@ class Actor(Protocol):
     """A thread of the product."""
 
     name: str
+    #: Which may run amid its turns: see `World.perhaps_interrupt`.
+    kind: str
 
     def due_ms(self, now_ms: int) -> int | None:
         """Returns when it can run next (at most `now_ms`: now); None: when somebody wakes it."""
@@ -88,6 +94,8 @@ class World:
         # Drawn apart, as the shapes of drawing.py.
         self._holds = Random(f"between turns {seed}")
         self._held = self._holds.choice((0.0, 0.0, 0.8))
+        self._amid = Random(f"others run {seed}")
+        self._interrupted = self._amid.choice((0.0, 0.0, 0.0, 0.02))
 
     def log(self, who: str, what: str) -> None:
         """Adds a line to the story."""
@@ -126,6 +134,26 @@ class World:
         """Perhaps keeps an actor waiting where it has half done something that others can see."""
         if self._held and self._holds.random() < self._held:
             self._waits_until[actor] = self.now_ms + self._holds.randint(1, _LONGEST_WAIT_MS)
+
+    def perhaps_interrupt(self) -> None:
+        """Perhaps lets others run amid a turn: the event loop amid an I/O thread's, or such threads amid its.
+
+        No time passes, and nothing happens from outside: only what these threads have to do.
+        """
+        if not self._interrupted or len(self._on_stack) != 1 or self._amid.random() >= self._interrupted:
+            return
+        self.reach("a thread was interrupted amid a turn")
+        kind = self._on_stack[0].kind
+        for _ in range(self._amid.randint(1, _MOST_AMID)):
+            others = [
+                actor
+                for actor in self._actors
+                if actor.kind == _OTHER.get(kind) and (due_ms := actor.due_ms(self.now_ms)) is not None
+                if due_ms <= self.now_ms
+            ]
+            if not others:
+                return
+            self._run(self._amid.choice(others))
 
     def run_until(self, done: Callable[[], bool], within_ms: int) -> bool:
         """Runs until `done`, or so much time has passed; returns whether it is done."""
@@ -185,6 +213,9 @@ class World:
         if self._busy and self.random.random() < self._busy:
             self._waits_until[actor] = self.now_ms + self.random.randint(1, _LONGEST_WAIT_MS)
             return
+        self._run(actor)
+
+    def _run(self, actor: Actor) -> None:
         self._on_stack.append(actor)
         try:
             actor.run()
@@ -222,6 +253,7 @@ class SimulatedClock:
         self.jumps = 0
 
     def now_ms(self) -> int:
+        self._world.perhaps_interrupt()
         return self._world.now_ms
 
     def wall_ms(self) -> int:
@@ -237,7 +269,7 @@ class Job:
     """A function in a thread of an executor, and the future that its caller awaits."""
 
     def __init__(self, loop: SimulatedLoop, function: Callable[[], Any]) -> None:
-        self.name = "executor"
+        self.name = self.kind = "executor"
         self.future: asyncio.Future[Any] = loop.create_future()
         self._loop = loop
         self._function = function
@@ -274,7 +306,7 @@ class SimulatedLoop:
 
     def __init__(self, world: World) -> None:
         self.me: Final[Any] = self
-        self.name = "event loop"
+        self.name, self.kind = "event loop", "loop"
         self.world = world
         self.is_dead = False
         self.faults: list[str] = []
