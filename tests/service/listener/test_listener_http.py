@@ -536,6 +536,33 @@ async def test_bytes_that_are_no_http_get_a_problem_document() -> None:
         assert await refused(written) == 400, written
 
 
+async def test_a_version_of_http_that_is_not_served_is_505() -> None:
+    for line, status in (
+        (b"GET / HTTP/2.0", 505),
+        (b"GET / HTTP/0.9", 505),
+        (b"GET /", 505),  # HTTP/0.9 without a version
+        (b"POST / HTTP/2.0", 505),
+        (b"GET / HTTP/1.2", 400),  # the parser itself refuses these
+        (b"GET / HTTP/3.0", 400),
+        (b"GET / HTTP/1.1", 200),
+        (b"GET / HTTP/1.0", 200),
+    ):
+        echo = Echo()
+        said = await ask(echo, line + b"\r\n" + HOST + b"Connection: close\r\n\r\n")
+        assert (said[:12], len(echo.scopes)) == (b"HTTP/1.1 %d" % status, status == 200), line
+
+
+async def test_every_refusal_has_a_date() -> None:
+    """RFC 9110 section 6.6.1: an origin server with a clock sends it."""
+    for written in (b"no HTTP at all\r\n\r\n", b"GET / HTTP/2.0\r\n\r\n", GET.replace(b"/", b"x", 1)):
+        async with Served(Echo()) as served:
+            served.put_into_every_head([(b"date", b"today")])
+            caller = await served.call()
+            caller.send(written)
+            _, headers, _ = await caller.answer()
+        assert headers["date"] == "today", written
+
+
 async def test_after_a_refusal_a_disconnect_frees_the_whole_connection() -> None:
     """Thousands of transports, kept until the time for the answer was over, took megabytes."""
     async with Served(with_orders().app) as served:
