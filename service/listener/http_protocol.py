@@ -9,7 +9,8 @@
     upgrades      are declined by serving the request without them (RFC 9110 section 7.8). The parser stops at
                   such a head, and uvicorn would lose the body: Java's HTTP client offers h2c with the first
                   request of each connection, produces included
-    pipelines     are bounded; a disconnect ends the running request, not only the last one of the queue
+    pipelines     are bounded; a disconnect ends the running request, not only the last one of the queue. To
+                  notice it, reading goes on behind one queued request
     last answers  can be read by callers who are still sending: input is discarded for a moment
                   (`http_exchange.py`)
     ready answers go out in one piece with prebuilt heads (`_answer`); uvicorn checks every header. A GET
@@ -289,6 +290,8 @@ class ApiProtocol(HttpToolsProtocol):
                 raise RefusedError(TOO_MANY_LARGE)
         self._make_scope()
         super().on_headers_complete()
+        if len(self.pipeline) == 1:
+            self.flow.resume_reading()  # uvicorn has paused: nobody would see that the caller leaves
         self._has_head = self._had_head = True
         if self._connections.are_ending:
             self.end_with_answer()

@@ -132,6 +132,35 @@ def with_orders() -> NativeApp:
 
 
 @on_each_loop
+async def test_a_caller_of_a_long_answer_who_leaves_is_noticed_with_a_request_behind_it() -> None:
+    echo = Echo(is_held=True)
+    async with Served(echo) as served:
+        caller = await served.call()
+        caller.send(GET)
+        await until(lambda: echo.waiting == 1)
+        caller.send(GET)
+        await until(lambda: len(served.protocols[0].pipeline) == 1)
+        await caller.hang_up()
+        await until(lambda: (echo.gone, len(served.protocols)) == (1, 0))
+    assert len(echo.scopes) == 1, "the one behind it is not begun"
+
+
+async def test_a_large_body_behind_a_long_answer_is_read_no_further_than_any() -> None:
+    echo = Echo(is_held=True)
+    async with Served(echo) as served:
+        caller = await served.call()
+        caller.send(GET)
+        await until(lambda: echo.waiting == 1)
+        caller.send(POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(LARGE))
+        caller.send(LARGE)
+        (protocol,) = served.protocols
+        await until(lambda: protocol.flow.read_paused)
+        assert echo.gate is not None
+        echo.gate.set()
+        assert statuses(await caller.until_closed()) == [200, 200]
+
+
+@on_each_loop
 async def test_pipelined_requests_are_answered_in_order_however_many_come_at_once() -> None:
     paths = [f"/{number}" for number in range(MAX_PIPELINED)]
     async with Served(Echo()) as served:
