@@ -73,7 +73,12 @@ def version_of(path: Path) -> int | None:
     """Returns the major version that a `java` reports; None if it can't be run or reports none."""
     try:
         ran = subprocess.run(
-            [path, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            [path, "-version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",  # it repeats JAVA_TOOL_OPTIONS, which may name any file
+            timeout=_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -18,7 +18,7 @@ from client_core import Clock
 from service.admission.caller import Caller, caller_of
 from service.base.topic_names import MAX_LENGTH
 from service.observe.request_trace import current_trace_id
-from service.wire.asgi import Scope
+from service.wire.asgi import Scope, method_of
 from service.wire.errors import Problem
 from service.wire.freshness import rfc3339
 from service.wire.trace_context import trace_context_of
@@ -60,7 +60,7 @@ class FailedRequests:
         """Keeps a failed request; `topic` is the one that its path names."""
         name = None if topic is None else topic[:MAX_LENGTH]
         reason = problem.said_reason.uri
-        key = _Key(caller_of(scope).name, scope["method"], route, name, reason)
+        key = _Key(caller_of(scope).name, method_of(scope), route, name, reason)
         before = self._entries.pop(key, None)
         context = trace_context_of(scope)
         # Only what the status shows: results and headers may be large.

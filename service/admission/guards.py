@@ -160,7 +160,7 @@ class Guards:
         self._look_ups = look_ups
         self._any_host = "*" in allowed_hosts
         self._hosts = frozenset(host.lower().encode() for host in allowed_hosts)
-        self._known_hosts: set[bytes | None] = set()
+        self._known_hosts: set[bytes] = set()
         self._cors = cors
         self._max_body_bytes = max_body_bytes
         self._drain = drain
@@ -294,6 +294,9 @@ class Guards:
         if host is not None and len(host) > MAX_HOST_BYTES:
             detail = f"the Host header is longer than {MAX_HOST_BYTES} bytes"
             return Problem(400, detail, written="no", place="Host", headers=(CLOSE,))
+        if host is None and UNIX not in scope and scope.get("http_version") == "1.1":
+            # Any Host or none may be allowed, but HTTP/1.1 needs one: RFC 9112 section 3.2.
+            return Problem(400, "a request of HTTP/1.1 needs a Host header", written="no", place="Host")
         if UNIX not in scope and not self._knows_host(host):
             detail = "this Host is not allowed; allowed_hosts lists those that are"
             return Problem(421, detail, written="no")
@@ -321,7 +324,7 @@ class Guards:
 
     def _knows_host(self, host: bytes | None) -> bool:
         known = self._any_host or (host is not None and without_port(host.lower()) in self._hosts)
-        if known and len(self._known_hosts) < _MAX_KNOWN_HOSTS:
+        if known and host is not None and len(self._known_hosts) < _MAX_KNOWN_HOSTS:
             self._known_hosts.add(host)
         return known
 

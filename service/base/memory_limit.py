@@ -17,6 +17,7 @@ Source: cgroups(7), the kernel's cgroup-v1/memory and cgroup-v2. Pure, except `m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -99,9 +100,10 @@ def memory_limit(root: Path = Path("/")) -> int | None:
     `root` replaces `/` in tests. A file that can't be read counts as no limit.
     """
     try:
-        own = (root / "proc/self/cgroup").read_text()
-        mounts = (root / "proc/self/mountinfo").read_text()
-    except (OSError, ValueError):
+        # The names of files: a volume beside the cgroup's mount may have any.
+        own = os.fsdecode((root / "proc/self/cgroup").read_bytes())
+        mounts = os.fsdecode((root / "proc/self/mountinfo").read_bytes())
+    except OSError:
         return None
     found = [_limits_of(root, own, line) for line in mounts.splitlines()]
     return min((limit for limits in found for limit in limits), default=None)
@@ -131,7 +133,7 @@ def _limits_of(root: Path, own: str, mount: str) -> list[int]:
 
 def _number(path: Path) -> int | None:
     try:
-        number = int(path.read_text())
+        number = int(path.read_bytes())
     except (OSError, ValueError):  # the root has no such file; "max"
         return None
     return number if number < _NO_LIMIT else None

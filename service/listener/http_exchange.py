@@ -5,6 +5,7 @@
     *                    with OPTIONS only
     anything else        400: a fragment, for example, would be dropped silently
     Transfer-Encoding    chunked, or 501: the body would be misread
+    HTTP/2.0, HTTP/0.9   505
 
 The head checks are pure. `http_protocol.py` calls them in the parser's callbacks; RefusedError ends these.
 
@@ -27,6 +28,7 @@ from service.wire.errors import PROBLEM_TYPE, Problem
 if TYPE_CHECKING:
     import asyncio
 
+    from httptools import HttpParserCallbackError
     from uvicorn._types import ASGI3Application
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -50,6 +52,8 @@ TOO_MANY_LARGE: Final = Problem(
     headers=((b"retry-after", b"1"),),
 )
 _FRAGMENT: Final = Problem(400, "not HTTP/1.1: the target has a fragment (#)", written="no")
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+_VERSION: Final = Problem(505, "only HTTP/1.1 and HTTP/1.0 are served", written="no")
 _CODING: Final = Problem(501, "Transfer-Encoding: only chunked is served", written="no")
 
 
@@ -120,6 +124,18 @@ class RefusedError(Exception):
     def __init__(self, problem: Problem | None) -> None:
         """`problem` is None if the input is fine, but no more is read."""
         self.problem = problem
+
+
+def problem_within(error: HttpParserCallbackError) -> Problem | None:
+    """Returns the problem that a callback raised: ours, or uvicorn's for an unparsable target."""
+    cause = error.__context__
+    return cause.problem if isinstance(cause, RefusedError) else NO_URL
+
+
+def check_version(version: str) -> None:
+    """Raises RefusedError for HTTP/2.0 and 0.9, which the parser takes; it refuses all but these and 1.x."""
+    if version not in _VERSIONS:
+        raise RefusedError(_VERSION)
 
 
 def settled(target: bytes, method: bytes, headers: HeaderPairs) -> bytes:

@@ -9,7 +9,8 @@
     upgrades      are declined by serving the request without them (RFC 9110 section 7.8). The parser stops at
                   such a head, and uvicorn would lose the body: Java's HTTP client offers h2c with the first
                   request of each connection, produces included
-    pipelines     are bounded; a disconnect ends the running request, not only the last one of the queue
+    pipelines     are bounded; a disconnect ends the running request, not only the last one of the queue. To
+                  notice it, reading goes on behind one queued request
     last answers  can be read by callers who are still sending: input is discarded for a moment
                   (`http_exchange.py`)
     ready answers go out in one piece with prebuilt heads (`_answer`); uvicorn checks every header. A GET
@@ -35,13 +36,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from service.listener.connections import HEADER_BYTES, USUAL_HEAD_BYTES, Connections
 from service.listener.http_exchange import (
     MAX_TARGET_BYTES,
-    NO_URL,
     TOO_LONG,
     TOO_MANY_LARGE,
     LingeringTransport,
     RefusedError,
     check_coding,
+    check_version,
     closing_if_not_asked_for,
+    problem_within,
     settled,
     spelled,
     without_chunks,
@@ -209,7 +211,7 @@ class ApiProtocol(HttpToolsProtocol):
             self._decline(data[upgrade.args[0] :])
             return
         except httptools.HttpParserCallbackError as e:
-            self._refuse(_problem_within(e))
+            self._refuse(problem_within(e))
             return
         except httptools.HttpParserError as e:
             self._refuse(Problem(400, f"not HTTP/1.1: {e}", written="no"))
@@ -276,6 +278,7 @@ class ApiProtocol(HttpToolsProtocol):
             if self._heads_bytes:
                 self._hold_heads(0)
             return
+        check_version(self.parser.get_http_version())
         head_bytes = len(url)
         for name, value in self.headers:
             head_bytes += len(name) + len(value) + HEADER_BYTES
@@ -287,6 +290,8 @@ class ApiProtocol(HttpToolsProtocol):
                 raise RefusedError(TOO_MANY_LARGE)
         self._make_scope()
         super().on_headers_complete()
+        if len(self.pipeline) == 1:
+            self.flow.resume_reading()  # uvicorn has paused: nobody would see that the caller leaves
         self._has_head = self._had_head = True
         if self._connections.are_ending:
             self.end_with_answer()
@@ -477,7 +482,8 @@ class ApiProtocol(HttpToolsProtocol):
 
     def _say(self, problem: Problem) -> None:
         """Sends an answer outside any request, and ends the connection."""
-        self.transport.write(spelled(problem, self._cors.headers_within(self._came)))
+        added = [*self.server_state.default_headers, *self._cors.headers_within(self._came)]
+        self.transport.write(spelled(problem, added))
         self._linger()
 
     def _linger(self) -> None:
@@ -542,9 +548,3 @@ class ApiProtocol(HttpToolsProtocol):
         within_ms = round(self._connections.limits.head_s * 1000)
         detail = f"no complete request head arrived within {within_ms} ms"
         self._say(Problem(408, detail, retriable=True, written="no"))
-
-
-def _problem_within(error: httptools.HttpParserCallbackError) -> Problem | None:
-    """Returns the problem that a callback raised: ours, or uvicorn's for an unparsable target."""
-    cause = error.__context__
-    return cause.problem if isinstance(cause, RefusedError) else NO_URL

@@ -26,6 +26,7 @@ from service.lookup.lookup_table import Entry, LookupTable
 from service.lookup.lookups import Demands, Lookups
 from service.observe.http_metrics import HttpMetrics
 from service.wire.asgi import (
+    ASKED_METHOD,
     Answer,
     ASGIApp,
     HeaderPairs,
@@ -35,6 +36,7 @@ from service.wire.asgi import (
     Send,
     WatchedStatus,
     header_values,
+    method_of,
     respond,
     respond_with,
 )
@@ -115,7 +117,8 @@ class ParkedLookups:
 
     def _count(self, scope: Scope, asked: _Asked, status: int, started: float) -> None:
         traceparent = self._metrics.traceparent_of(scope)
-        self._metrics.route_counters("GET", asked.route, status).add(perf_counter() - started, traceparent)
+        counters = self._metrics.route_counters(method_of(scope), asked.route, status)
+        counters.add(perf_counter() - started, traceparent)
 
 
 def parked_route(scope: Scope) -> str | None:
@@ -186,15 +189,15 @@ class FastLookups:
         found = self._find(target, scope["headers"], scope.get("scheme", "http"), caller_of(scope))
         if found is None:
             return self._app(scope, receive, send)
-        return self._respond(send, found, started)
+        return self._respond(scope.get(ASKED_METHOD, "GET"), send, found, started)
 
-    async def _respond(self, send: Send, found: _Found, started: float) -> None:
+    async def _respond(self, method: str, send: Send, found: _Found, started: float) -> None:
         status, entry, traceparent = found
         if status == 200:
             await respond(send, 200, entry.headers, entry.body)
         else:
             await respond(send, 304, entry.headers_304, b"")
-        self._metrics.route_counters("GET", entry.route, status).add(perf_counter() - started, traceparent)
+        self._metrics.route_counters(method, entry.route, status).add(perf_counter() - started, traceparent)
 
     def _find(self, target: bytes, headers: HeaderPairs, scheme: str, caller: Caller) -> _Found | None:
         """Returns the prepared answer for a GET with these headers; None if a route must answer."""

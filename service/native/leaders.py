@@ -45,7 +45,7 @@ from service.wire.asgi import (
 from service.wire.errors import Problem, ProblemError, error_item, problem_of
 from service.wire.long_answers import LongBody, joined
 from service.wire.media_type import check_media_type
-from service.wire.payload import DECODERS, Format
+from service.wire.payload import DECODERS, Format, status_of
 from service.wire.responses import FRESH, of_long, with_etag
 from service.wire.responses import problems as problem_responses
 from service.wire.schemas import check_query
@@ -130,7 +130,7 @@ def _key(item: _Item, form: Format, place: str) -> bytes:
     try:
         key = DECODERS[form](bytes(item.key))
     except ValueError as e:
-        raise BodyError(422, f"{place}.key", str(e)) from e
+        raise BodyError(status_of(e), f"{place}.key", str(e)) from e
     if key is None:
         raise BodyError(422, f"{place}.key", "a null key has no fixed partition")
     return key

@@ -29,7 +29,7 @@ from service.base.fast_metrics import (
     histogram_family,
     histograms,
 )
-from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus, header
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus, header, method_of
 from service.wire.trace_context import TRACEPARENT, trace_context
 
 #: The label of requests without a route, so that callers can't create series.
@@ -187,5 +187,5 @@ class Observed:
         finally:
             self._metrics.in_progress -= 1
             route = getattr(scope.get("route"), "path", OTHER)
-            counters = self._metrics.route_counters(scope["method"], route, watched.status or 500)
+            counters = self._metrics.route_counters(method_of(scope), route, watched.status or 500)
             counters.add(perf_counter() - started, self._metrics.traceparent_of(scope))

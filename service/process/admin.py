@@ -15,7 +15,7 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable, Container, Coroutine, Iterable
+from collections.abc import Callable, Container, Coroutine, Iterable, Iterator
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from client_core import SystemClock, UncaughtErrors
+from client_core import Clock, SystemClock, UncaughtErrors
 from service.admission.guards import SITE, hosts_of, is_of_another_page, without_port
 from service.base.fast_metrics import gauge
 from service.base.settings import Settings
@@ -88,10 +88,27 @@ class _CallersCollector(Collector):
         ]
 
 
-class _FailedTurns(Collector):
-    """A collector of turns that failed: of the client's poll loop, the event log and the spool's delivery."""
+class _Scrape(Collector):
+    """A collector of what all others collect. One that raises costs the scrape only its own metrics."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, collectors: Iterable[Collector], clock: Clock) -> None:
+        self._collectors = tuple(collectors)
+        self._clock = clock
+        self.uncaught = UncaughtErrors(_log, "the metrics")
+
+    def collect(self) -> Iterator[Metric]:
+        for collector in self._collectors:
+            try:
+                yield from collector.collect()
+            except Exception as error:  # noqa: BLE001 -- the other metrics show what is wrong
+                self.uncaught.report(error, self._clock.now_ms())
+
+
+class _FailedTurns(Collector):
+    """A collector of turns that failed: of the poll loop, event log, spool delivery and scrapes."""
+
+    def __init__(self, app: App, scrape: _Scrape) -> None:
+        self._scrape = scrape
         self._producer = app.sidecar.producer
         self._event_log = app.event_log
         self._spool = app.spool
@@ -107,35 +124,39 @@ class _FailedTurns(Collector):
             family.add_metric(("event_log",), self._event_log.failed_turns)
         if self._spool is not None:
             family.add_metric(("spool",), self._spool.delivery.failed_turns)
+        family.add_metric(("scrape",), self._scrape.uncaught.count)
         return [family]
 
 
 def make_registry(app: App, collectors: Iterable[Collector] = ()) -> CollectorRegistry:
     """Returns a registry with all metrics of this app, its server and the process."""
     sidecar = app.sidecar
-    registry = CollectorRegistry()
-    registry.register(app.client_metrics)
-    registry.register(
-        StatusCollector(
-            sidecar.producer,
-            version=pilotfish_version(),
-            longest_sleep_ms=sidecar.config.request_timeout_ms,
-            has_left=app.client_metrics.has_left,
-            left_brokers=app.client_metrics.left_brokers,
-            latencies=sidecar.slowness.latencies,
-        )
+    scrape = _Scrape(
+        [
+            app.client_metrics,
+            StatusCollector(
+                sidecar.producer,
+                version=pilotfish_version(),
+                longest_sleep_ms=sidecar.config.request_timeout_ms,
+                has_left=app.client_metrics.has_left,
+                left_brokers=app.client_metrics.left_brokers,
+                latencies=sidecar.slowness.latencies,
+            ),
+            sidecar.http,
+            _CallersCollector(sidecar),
+            app.advice,
+            app.event_metrics,
+            app.spool_metrics,
+            app.trace_metrics,
+            *collectors,
+            GC_COLLECTOR,
+            ProcessCollector(registry=None),
+        ],
+        sidecar.producer.clock,
     )
-    registry.register(sidecar.http)
-    registry.register(_CallersCollector(sidecar))
-    registry.register(_FailedTurns(app))
-    registry.register(app.advice)
-    registry.register(app.event_metrics)
-    registry.register(app.spool_metrics)
-    registry.register(app.trace_metrics)
-    for collector in collectors:
-        registry.register(collector)
-    registry.register(GC_COLLECTOR)
-    ProcessCollector(registry=registry)
+    registry = CollectorRegistry()
+    registry.register(scrape)
+    registry.register(_FailedTurns(app, scrape))  # the last, so that it counts this scrape, too
     return registry
 
 

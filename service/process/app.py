@@ -118,19 +118,22 @@ class FanOut:
         self._by_kind: dict[type, tuple[Callable[[Event], None], ...]] = {}
 
     def emit(self, event: Event, /) -> None:
-        """Passes the event to every sink that wants it, even if one before it raises; raises that at last."""
+        """Passes the event to every sink that wants it, even if one before it raises.
+
+        At last raises that exception, or an ExceptionGroup of several.
+        """
         kind = type(event)
         takers = self._by_kind.get(kind)
         if takers is None:
             takers = self._by_kind[kind] = tuple(sink.emit for sink in self._sinks if sink.wants(kind))
-        failure: Exception | None = None
+        failures: list[Exception] | None = None
         for take in takers:
             try:
                 take(event)
             except Exception as error:  # noqa: BLE001 -- the I/O thread logs it
-                failure = error
-        if failure is not None:
-            raise failure
+                failures = [*(failures or ()), error]
+        if failures is not None:
+            raise failures[0] if len(failures) == 1 else ExceptionGroup("several sinks raised", failures)
 
 
 class App:

@@ -245,7 +245,7 @@ class EmbeddedCluster:
         draft = self._folder / f".{_SNAPSHOT}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(saved))
+            draft.write_text(json.dumps(saved), encoding="utf-8")
             draft.replace(self._folder / _SNAPSHOT)
         except OSError as e:
             _log.error("the embedded cluster was not saved in %s: %s", self._folder, e.strerror or e)
@@ -269,7 +269,7 @@ def _read(folder: Path | None) -> dict[str, Any]:
     if path is None or not path.exists():
         return {}
     try:
-        saved = json.loads(path.read_text())
+        saved = json.loads(path.read_text(encoding="utf-8"))
         if saved["version"] != _SNAPSHOT_VERSION:
             raise ValueError(f"it has version {saved['version']}, not {_SNAPSHOT_VERSION}")
         for topic in saved["topics"].values():

@@ -128,7 +128,7 @@ def in_order(parts: Iterable[tuple[Group, Sequence[_T]]]) -> list[_T]:
 
 
 class _Join:
-    """Calls `done` with all results when each part has ended."""
+    """Calls `done` once with all results when each part has ended. The first end of a part counts."""
 
     def __init__(self, groups: Sequence[Group], done: Callable[[JoinedResult], None]) -> None:
         self._groups = groups
@@ -140,6 +140,8 @@ class _Join:
         return lambda result: self._ended(group, result)
 
     def _ended(self, group: Group, result: Result) -> None:
+        if group.topic in self._results:
+            return
         self._results[group.topic] = result
         if len(self._results) == len(self._groups):
             self._done(JoinedResult([(each, self._results[each.topic]) for each in self._groups]))
@@ -177,13 +179,17 @@ class _Tickets:
 
 
 class PermitShare(Permit):
-    """One part's share of a request's permit, which the last of them releases."""
+    """One part's share of a request's permit, which the last of them releases.
 
-    __slots__ = ("_left", "_whole")
+    As any permit, it may be released again: a part that raised while it was submitted may still end later.
+    """
 
-    def __init__(self, whole: Permit, share_bytes: int, left: list[None]) -> None:
-        """`left` has an item per part that holds a share."""
+    __slots__ = ("_at", "_left", "_whole")
+
+    def __init__(self, whole: Permit, share_bytes: int, at: int, left: set[int]) -> None:
+        """`left` has the numbers of the parts that hold a share; `at` is its own."""
         self._whole = whole
+        self._at = at
         self._left = left
         self.share = whole.share
         self.bytes = share_bytes
@@ -192,7 +198,7 @@ class PermitShare(Permit):
         self._whole.hand_on()
 
     def release_bytes(self) -> None:
-        self._left.pop()
+        self._left.discard(self._at)
         if not self._left:
             self._whole.release_bytes()
 
@@ -210,12 +216,12 @@ def submit_groups(
     """
     ended = _Join(groups, done)
     all_settled = _Join(groups, _nothing if settled is None else settled)
-    left: list[None] = [None] * len(groups)
+    left = set(range(len(groups)))
     tickets: list[Ticket] = []
     for at, group in enumerate(groups):
         # The first one holds what can't be shared out.
         share_bytes = permit.bytes // len(groups) + (permit.bytes % len(groups) if at == 0 else 0)
-        share = PermitShare(permit, share_bytes, left)
+        share = PermitShare(permit, share_bytes, at, left)
         try:
             tickets.append(submit_one(group, share, ended.of(group), all_settled.of(group)))
         except Exception as e:

@@ -28,7 +28,7 @@ from client_core import EncodedHeaders, Headers, ProducerRecord
 from service.produce.many_topics import OWN_TOPICS
 from service.produce.record_list import LEAST_BYTES, RecordList
 from service.wire.json_parts import LARGE_BYTES, NO_LIMITS, BodyLimits, items_of
-from service.wire.payload import DECODERS, Format, bytes_of_base64, bytes_of_text
+from service.wire.payload import DECODERS, Format, bytes_of_base64, bytes_of_text, status_of
 from service.wire.strict_json import MAX_INT32, BodyError, Homes, compact, misfit, refuse_unfit
 
 #: int64, as on the wire.
@@ -312,7 +312,7 @@ def _one_by_one(
                 understood += _HEADERS_MEMBER + of_headers
             records.append(ProducerRecord(topic, value, key, partition, timestamp, headers))
     except ValueError as e:
-        raise BodyError(422, f"records[{index}].{member}", str(e)) from e
+        raise BodyError(status_of(e), f"records[{index}].{member}", str(e)) from e
     return records, understood
 
 

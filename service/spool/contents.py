@@ -108,7 +108,7 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
         mark = read_mark(path, disk)
         dead_letters = DeadLetterFolder(path, disk, mark)
         segments = Segments(path, disk)
-        segments.next_sequence = max(segments.next_sequence, mark.done, dead_letters.last_sequence + 1)
+        segments.skip_to(max(mark.done, dead_letters.last_sequence + 1))
         writer = SpoolWriter(
             segments,
             clock,

@@ -78,8 +78,19 @@ class Segments:
         self._lock = threading.Lock()
         self._sizes = segments_in(folder)
         self._generation = max((segment.generation for segment in self._sizes), default=0)
-        #: The number of the next entry.
-        self.next_sequence = self._recover()
+        self._next_sequence = self._recover()
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the next entry, before a writer begins."""
+        return self._next_sequence
+
+    def skip_to(self, sequence: int) -> None:
+        """Makes this the least number of the next entry: those before it were used.
+
+        A machine crash, or a person, may remove entries from the end. Their numbers must not be used again.
+        """
+        self._next_sequence = max(self._next_sequence, sequence)
 
     @property
     def total_bytes(self) -> int:

@@ -60,10 +60,7 @@ class Spool:
             mark = read_mark(path, disk)
             self.segments: Final = Segments(path, disk)
             self.dead_letters: Final = DeadLetterFolder(path, disk, mark)
-            # A machine crash, or a person, may remove entries from the end: numbers must not be used again.
-            self.segments.next_sequence = max(
-                self.segments.next_sequence, mark.done, self.dead_letters.last_sequence + 1
-            )
+            self.segments.skip_to(max(mark.done, self.dead_letters.last_sequence + 1))
         except OSError as e:
             self._folder.close()
             raise SettingsError(f"spool_folder: can't read {path}: {e.strerror or e}") from e

@@ -48,6 +48,9 @@ Body = Callable[[], bytes | None]
 #: Scope key: the headers by name, built on first use.
 _BY_NAME: Final = "pilotfish.headers"
 
+#: Scope key: the method that the caller sent, where `method` is another.
+ASKED_METHOD: Final = "pilotfish.method"
+
 #: Scope key: present when the request came over a Unix domain socket.
 UNIX: Final = "pilotfish.unix"
 
@@ -152,10 +155,16 @@ async def respond_with(send: Send, status: int, media_type: bytes, body: bytes, 
 
 
 def as_get(scope: Scope) -> Scope:
-    """Returns the same request as a GET. The server keeps its own scope, which has HEAD."""
-    got = {**scope, "method": "GET"}
+    """Returns the same request as a GET. The server keeps its own scope, and `method_of` it, with HEAD."""
+    got = {**scope, "method": "GET", ASKED_METHOD: scope["method"]}
     got.pop(ANSWER, None)
     return got
+
+
+def method_of(scope: Scope) -> str:
+    """Returns the method that the caller sent, for metrics and spans."""
+    method: str = scope.get(ASKED_METHOD, scope["method"])
+    return method
 
 
 def head_of(send: Send) -> Send:

@@ -170,20 +170,18 @@ def unpacking(receive: Receive) -> Receive:
 class _Unpacking:
     """The body of one request."""
 
-    __slots__ = ("_has_ended", "_is_full", "_more", "_packed", "_receive", "_unpacker")
+    __slots__ = ("_has_ended", "_more", "_packed", "_receive", "_unpacker")
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._unpacker = zlib.decompressobj(_GZIP)
         self._packed = b""
-        #: Whether the last piece was as long as allowed, so that the unpacker may hold more.
-        self._is_full = False
         self._more = True
         self._has_ended = False
 
     async def receive(self) -> Message:
         while True:
-            if self._packed or self._is_full:
+            if self._packed:
                 piece = self._piece()
                 if piece:
                     await asyncio.sleep(0)
@@ -210,7 +208,7 @@ class _Unpacking:
         except zlib.error as e:
             raise _no_gzip(str(e)) from e
         self._packed = self._unpacker.unconsumed_tail or self._unpacker.unused_data
-        self._is_full = len(piece) == PIECE_BYTES and not self._unpacker.eof
+        # More may be in the unpacker; it comes with the next bytes, because a checksum follows all of it.
         return piece
 
 

@@ -3,7 +3,7 @@
 Three formats. `json`: the JSON text itself, compacted, its digits kept. `text`: a JSON string, as UTF-8.
 `base64`: a JSON string of standard, padded base64. In each, JSON's null means no key, or a tombstone. Keys in
 a URL or a header are not JSON: see `bytes_of_plain`. Failures are ValueErrors with the reason, without the
-place.
+place. Of a body each is 422, but JSON that nests too deeply is 400, as where it is too deep for the parser.
 
 Pure; any thread.
 """
@@ -34,12 +34,16 @@ _SLICE_BYTES: Final = 256 * 1024
 _STRING: Final = msgspec.json.Decoder(str)
 
 
+class TooDeepError(ValueError):
+    """JSON that nests deeper than MAX_DEPTH."""
+
+
 def bytes_of_json(raw: bytes) -> bytes | None:
     """Returns compact JSON unchanged; None for null."""
     if raw == _NULL:
         return None
     if too_deep(raw):
-        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        raise TooDeepError(f"nested deeper than {MAX_DEPTH} levels")
     return raw
 
 
@@ -61,6 +65,11 @@ def bytes_of_base64(raw: bytes) -> bytes | None:
     if raw[:1] != b'"':
         raise ValueError("must be a string of base64 or null")
     return _from_base64(raw[1:-1] if _BACKSLASH not in raw else _STRING.decode(raw).encode())
+
+
+def status_of(error: ValueError) -> int:
+    """Returns the status of a body with a key or value that can't be decoded."""
+    return 400 if isinstance(error, TooDeepError) else 422
 
 
 #: From a member's raw JSON to its bytes.

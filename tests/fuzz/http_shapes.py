@@ -216,9 +216,9 @@ def _lines() -> Iterator[Shape]:
         yield _shape(
             f"version {version!r}",
             b"GET /v1/cluster %s\r\nHost: localhost\r\n\r\n" % version,
-            {200, 400, 505},
+            505 if version in (b"HTTP/0.9", b"HTTP/2.0") else {200, 400},
         )
-    yield _shape("HTTP/0.9", b"GET /v1/cluster\r\n\r\n", {400, 421})
+    yield _shape("HTTP/0.9", b"GET /v1/cluster\r\n\r\n", 505)
     yield _shape("the preface of HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400)
     yield _shape("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), 400)
     yield _shape(

@@ -157,6 +157,13 @@ def test_a_java_that_spark_does_not_run_on_is_refused_with_the_remedy(tmp_path: 
         )
 
 
+def test_a_java_that_repeats_options_in_another_encoding_is_asked_for_its_version(tmp_path: Path) -> None:
+    program = _java(tmp_path / "home", "21.0.4")
+    picked_up = b"echo 'Picked up JAVA_TOOL_OPTIONS: -Dx=\xfc' >&2\n"
+    program.write_bytes(program.read_bytes().replace(b"echo", picked_up + b"echo", 1))
+    assert find_java({"JAVA_HOME": str(tmp_path / "home")}, tmp_path).version == 21
+
+
 def test_a_java_that_fits_is_found_behind_one_that_does_not(tmp_path: Path) -> None:
     _java(tmp_path / "home", "25")
     fitting = _java(tmp_path / "usr/lib/jvm/java-21", "21.0.4")

@@ -188,14 +188,15 @@ def _answer_of_bulk(
         for entry, problem in zip(entries, outcomes, strict=True)
         if isinstance(problem, Problem)
     ]
-    answer = _of_failed(failed) if failed else Response(status_code=_NO_CONTENT)
     problem = in_common([one for _, one in failed], ()) if failed else None
+    answer = Response(status_code=_NO_CONTENT) if problem is None else _of_failed(failed, problem)
     let_go(failed)
     let_go(entries)
     return outcome_of(outcomes), answer, problem
 
 
-def _of_failed(failed: Sequence[tuple[Entry, Problem]]) -> Response:
+def _of_failed(failed: Sequence[tuple[Entry, Problem]], common: Problem) -> Response:
+    """Returns the entries that failed, with the headers of their common problem, such as Retry-After."""
     items = []
     for entry, problem in failed:
         # Dapr uses entryId; a caller with another spelling gets that too.
@@ -203,7 +204,7 @@ def _of_failed(failed: Sequence[tuple[Entry, Problem]]) -> Response:
         items.append(item)
     body = msgspec.json.encode({"failedEntries": items, "errorCode": errors.PUBLISH.name})
     head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    return as_is(errors.PUBLISH.status, head, body)
+    return as_is(errors.PUBLISH.status, head + common.all_headers(), body)
 
 
 def _content_type(scope: Scope) -> str:

@@ -26,7 +26,7 @@ from service.produce.record_list import RecordList
 from service.produce.records_codec import MAX_TIMESTAMP_MS, record_headers, whole_number
 from service.wire.errors import Problem, ProblemError
 from service.wire.json_parts import LARGE_BYTES, BodyLimits
-from service.wire.payload import DECODERS, Format
+from service.wire.payload import DECODERS, Format, TooDeepError
 from service.wire.strict_json import MAX_INT32, BodyError, compact, refuse_unfit
 
 
@@ -179,6 +179,8 @@ def _payload(
             name = "binary" if form is Format.BASE64 else "text"
             said = f"must be a string in the {name} format, or null"
             raise _refused(422, INVALID_PAYLOAD, place, said) from e
+        if isinstance(e, TooDeepError):
+            raise BodyError(400, place, str(e)) from e
         raise _refused(422, SERIALIZATION, place, str(e)) from e
 
 

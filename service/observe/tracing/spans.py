@@ -43,7 +43,7 @@ from opentelemetry.util.types import AttributeValue
 from client_core import KafkaError, ProduceResult, ProducerRecord, RecordFailure, RecordMetadata, Result
 from service.observe.http_metrics import METHODS
 from service.observe.request_trace import PARENT_HEADER, STATE_HEADER, ProduceSpan, marked, traced
-from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus, header
+from service.wire.asgi import ASGIApp, Receive, Scope, Send, WatchedStatus, header, method_of
 from service.wire.trace_context import TraceContext, trace_context, trace_context_of
 
 #: The first status that means a server error.
@@ -302,12 +302,12 @@ class SpanTrace:
 
 
 def _method(scope: Scope) -> str:
-    method: str = scope["method"]
+    method = method_of(scope)
     return method if method in METHODS else "HTTP"
 
 
 def _attributes(scope: Scope) -> dict[str, AttributeValue]:
-    method = scope["method"]
+    method = method_of(scope)
     attributes: dict[str, AttributeValue] = {
         "http.request.method": method if method in METHODS else "_OTHER",
         "url.scheme": scope["scheme"],

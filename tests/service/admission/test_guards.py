@@ -8,6 +8,7 @@ import pytest
 
 from service.admission.guards import hosts_of, without_port
 from tests.support.http_app import HttpApp, NativeApp
+from tests.support.served import Served
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -91,6 +92,22 @@ def test_what_merely_looks_like_loopback_is_not_let_in_however_often_it_asks() -
     ):
         answers = [app.get("/v1/topics/orders", headers={"host": host}) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [421] * 3, host
+
+
+async def test_only_http_1_0_needs_no_host() -> None:
+    """RFC 9112 section 3.2: a server must answer 400 to a request of HTTP/1.1 without the header."""
+    for allowed, other in (("localhost", b"421"), ("*", b"200")):
+        app = web(allowed_hosts=allowed)
+        async with Served(app.app, answer_at_once=app.app.answer_at_once) as served:
+            for version, head, status in (
+                (b"1.0", b"", other),
+                (b"1.1", b"", b"400"),
+                (b"1.1", b"Host:\r\n", other),
+            ) * 2:
+                caller = await served.call()
+                caller.send(b"GET /v1/topics/orders HTTP/%s\r\n%sConnection: close\r\n\r\n" % (version, head))
+                said = await caller.until_closed()
+                assert said[9:12] == status, (allowed, version, head)
 
 
 def test_hosts_can_be_set() -> None:

@@ -64,6 +64,13 @@ def test_the_limit_is_the_smallest_on_the_way_from_the_own_group_to_the_top(
     assert memory_limit(machine(tmp_path, cgroup, mount, limits)) == limit
 
 
+def test_a_volume_whose_name_is_in_no_encoding_hides_no_limit(tmp_path: Path) -> None:
+    root = machine(tmp_path, "0::/\n", V2_MOUNT.format(root="/"), {"memory.max": "134217728"})
+    with (root / "proc/self/mountinfo").open("ab") as mounts:
+        mounts.write(b"23 1 0:21 / /data/\xfcbung rw - ext4 /dev/sda rw\n")
+    assert memory_limit(root) == 128 * MIB
+
+
 def test_without_cgroups_there_is_no_limit(tmp_path: Path) -> None:
     assert memory_limit(tmp_path) is None
 

@@ -529,6 +529,22 @@ def test_a_sink_that_raises_costs_no_other_sink_its_event() -> None:
     assert other.events == [e.NodeReady(1)]
 
 
+def test_all_the_exceptions_of_two_sinks_are_raised() -> None:
+    class Broken(Wanting):
+        def __init__(self, error: Exception) -> None:
+            super().__init__(e.NodeReady)
+            self.error = error
+
+        def emit(self, event: e.Event, /) -> None:
+            raise self.error
+
+    first, second, other = KeyError("first"), ValueError("second"), Wanting(e.NodeReady)
+    with pytest.raises(ExceptionGroup) as raised:
+        FanOut(Broken(first), other, Broken(second)).emit(e.NodeReady(1))
+    assert raised.value.exceptions == (first, second)
+    assert other.events == [e.NodeReady(1)]
+
+
 def test_an_event_of_the_client_is_counted_and_explains_slowness() -> None:
     web = NativeApp()
     web.app.events.emit(e.ProduceFinished("orders", 0, 1, 7, 100, 5, 0, Errors.NONE))

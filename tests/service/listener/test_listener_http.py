@@ -132,6 +132,35 @@ def with_orders() -> NativeApp:
 
 
 @on_each_loop
+async def test_a_caller_of_a_long_answer_who_leaves_is_noticed_with_a_request_behind_it() -> None:
+    echo = Echo(is_held=True)
+    async with Served(echo) as served:
+        caller = await served.call()
+        caller.send(GET)
+        await until(lambda: echo.waiting == 1)
+        caller.send(GET)
+        await until(lambda: len(served.protocols[0].pipeline) == 1)
+        await caller.hang_up()
+        await until(lambda: (echo.gone, len(served.protocols)) == (1, 0))
+    assert len(echo.scopes) == 1, "the one behind it is not begun"
+
+
+async def test_a_large_body_behind_a_long_answer_is_read_no_further_than_any() -> None:
+    echo = Echo(is_held=True)
+    async with Served(echo) as served:
+        caller = await served.call()
+        caller.send(GET)
+        await until(lambda: echo.waiting == 1)
+        caller.send(POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(LARGE))
+        caller.send(LARGE)
+        (protocol,) = served.protocols
+        await until(lambda: protocol.flow.read_paused)
+        assert echo.gate is not None
+        echo.gate.set()
+        assert statuses(await caller.until_closed()) == [200, 200]
+
+
+@on_each_loop
 async def test_pipelined_requests_are_answered_in_order_however_many_come_at_once() -> None:
     paths = [f"/{number}" for number in range(MAX_PIPELINED)]
     async with Served(Echo()) as served:
@@ -534,6 +563,33 @@ async def test_bytes_that_are_no_http_get_a_problem_document() -> None:
         b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST + b"\r\n",
     ):
         assert await refused(written) == 400, written
+
+
+async def test_a_version_of_http_that_is_not_served_is_505() -> None:
+    for line, status in (
+        (b"GET / HTTP/2.0", 505),
+        (b"GET / HTTP/0.9", 505),
+        (b"GET /", 505),  # HTTP/0.9 without a version
+        (b"POST / HTTP/2.0", 505),
+        (b"GET / HTTP/1.2", 400),  # the parser itself refuses these
+        (b"GET / HTTP/3.0", 400),
+        (b"GET / HTTP/1.1", 200),
+        (b"GET / HTTP/1.0", 200),
+    ):
+        echo = Echo()
+        said = await ask(echo, line + b"\r\n" + HOST + b"Connection: close\r\n\r\n")
+        assert (said[:12], len(echo.scopes)) == (b"HTTP/1.1 %d" % status, status == 200), line
+
+
+async def test_every_refusal_has_a_date() -> None:
+    """RFC 9110 section 6.6.1: an origin server with a clock sends it."""
+    for written in (b"no HTTP at all\r\n\r\n", b"GET / HTTP/2.0\r\n\r\n", GET.replace(b"/", b"x", 1)):
+        async with Served(Echo()) as served:
+            served.put_into_every_head([(b"date", b"today")])
+            caller = await served.call()
+            caller.send(written)
+            _, headers, _ = await caller.answer()
+        assert headers["date"] == "today", written
 
 
 async def test_after_a_refusal_a_disconnect_frees_the_whole_connection() -> None:

@@ -547,6 +547,22 @@ def test_requests_are_counted_by_route_never_by_path(web: NativeApp) -> None:
     assert value(web, "http_requests_in_progress") == 0
 
 
+def test_a_head_is_counted_as_one_whatever_answers_it(web: NativeApp) -> None:
+    ready, other = "/v1/topics/{topic}", "/v1/status"
+    for path in ("/v1/topics/orders", "/v1/status"):
+        web.ask("HEAD", path)
+    web.ask("HEAD", "/v1/topics/nope", ends=web.producer.say_unknown)  # it waits first
+    assert [
+        requests(web, "HEAD", *answered) for answered in ((ready, "200"), (other, "200"), (ready, "404"))
+    ] == [
+        1.0,
+        1.0,
+        1.0,
+    ]
+    assert [requests(web, "GET", route, "200") for route in (ready, other)] == [None, None]
+    assert web.get("/v1/status").json()["failed_requests"][0]["method"] == "HEAD"
+
+
 def counted(metrics: HttpMetrics) -> dict[str, float]:
     """What it shows: each sample's value by its name and labels."""
     families = text_string_to_metric_families(generate_latest(metrics).decode())

@@ -305,6 +305,7 @@ def test_other_requests_are_named_by_method_and_template() -> None:
     web.fake.on_brokers = {"late": 1}
     for path in ("/v1/status", "/v1/topics/late", "/nowhere", "/topics/orders?x=secret"):
         web.ask("GET", path)
+    web.ask("HEAD", "/v1/status")
     web.ask("BREW", "/v1/cluster")
     named = [span.name for span in web.all_spans()]
     assert named == [
@@ -312,6 +313,7 @@ def test_other_requests_are_named_by_method_and_template() -> None:
         "GET /v1/topics/{topic}",
         "GET",
         "GET /topics/{topic}",
+        "HEAD /v1/status",
         "HTTP /v1/cluster",
     ]
     assert "secret" not in str([said(span) for span in web.all_spans()])

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from client_core import ClientStatus, NodeStatus
 from service.admission.caller import ANYONE
@@ -17,9 +19,10 @@ from tests.support.fake_producer import FakeProducer, with_status
 from tests.support.http_app import NativeApp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import httpx
+    from prometheus_client.core import Metric
 
     from tests.support.fake_producer import FakeTicket
 
@@ -212,6 +215,41 @@ async def test_callers_whose_answers_go_on_are_counted_while_they_do(web: Native
             with sidecar.admission.acquire(700), sidecar.admission.acquire(70):
                 assert await counted() == [3, 770, 2, 1]
     assert await counted() == [0, 0, 0, 0]
+
+
+class GaugeOfOne(Collector):
+    """A collector without a bug."""
+
+    def collect(self) -> list[Metric]:
+        return [GaugeMetricFamily("behind_the_bug", "A metric.", value=1)]
+
+
+class Broken(Collector):
+    """A collector with a bug: the second of its metrics raises."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("before_the_bug", "The first metric.", value=1)
+        raise ZeroDivisionError
+
+
+async def test_a_collector_that_raises_costs_a_scrape_only_its_own_metrics(
+    web: NativeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = make_registry(web.app, [Broken(), GaugeOfOne()])
+    health = Health(web.app.sidecar, asyncio.get_running_loop(), lambda: True)
+    async with web.client(AdminApp(registry, health)) as client:
+        first, second = await client.get("/metrics"), await client.get("/metrics")
+    for name in (
+        "pilotfish_build_info{",
+        "before_the_bug 1",
+        "behind_the_bug 1",
+        "process_start_time_seconds",
+    ):
+        assert name in first.text
+    assert 'pilotfish_loop_failed_turns_total{loop="scrape"} 1.0' in first.text
+    assert 'pilotfish_loop_failed_turns_total{loop="scrape"} 2.0' in second.text
+    (logged,) = [record for record in caplog.records if record.exc_info]
+    assert logged.message == "Uncaught error in the metrics"
 
 
 def test_an_unknown_path_is_404_and_nothing_can_be_posted(web: NativeApp) -> None:

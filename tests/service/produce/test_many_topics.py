@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from client_core import Done, Result
     from service.admission.admission_control import Permit
 
 JSON = {"content-type": "application/json"}
@@ -343,6 +344,34 @@ def test_the_parts_hold_the_bytes_of_the_whole_request_which_the_last_releases()
         assert admission.bytes == 1_001
         share.release_bytes()
     assert admission.bytes == 0
+
+
+def test_a_part_that_raised_and_ends_later_all_the_same_has_ended_once() -> None:
+    admission = NativeApp().app.sidecar.admission
+    whole = admission.acquire(900)
+    whole.hand_on()
+    whole.release()
+    parts: list[tuple[Permit, Done]] = []
+    ends: list[Result] = []
+
+    def submit_one(_: Group, share: Permit, done: Done, __: Done) -> Ticket:
+        parts.append((share, done))
+        if len(parts) == 2:
+            raise MemoryError
+        return STAYS
+
+    groups = grouped([ProducerRecord(topic) for topic in ("orders", "audit", "bills")])
+    submit_groups(groups, submit_one, whole, ends.append, None)
+    (first, _), (raised, ended_later), (last, _) = parts
+    raised.release_bytes()  # the client had kept some of its records
+    first.release_bytes()
+    assert admission.bytes == 900, "the last one's wait"
+    last.release_bytes()
+    assert admission.bytes == 0
+    for _, done in parts:
+        done(JoinedResult(()))
+    ended_later(JoinedResult(()))
+    assert len(ends) == 1
 
 
 def test_the_trace_goes_with_the_records_of_every_topic() -> None:

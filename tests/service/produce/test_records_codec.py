@@ -305,9 +305,11 @@ def test_a_fault_around_the_records_of_a_large_body_is_found() -> None:
 def test_nesting_up_to_the_limit_is_taken_and_deeper_refused_however_deep() -> None:
     value = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse(f'{{"records":[{{"value":{value}}}]}}')[0].value == value.encode()
-    for levels in (MAX_DEPTH + 1, 5_000):
-        body = '{"records":[{"value":1},{"value":' + "[" * levels + "]" * levels + "}]}"
-        assert "nested deeper" in refusal(body)[2], levels
+    for levels in (MAX_DEPTH + 1, MAX_DEPTH + 10, 900, 5_000):
+        for space in ("", " " * LARGE_BYTES):  # parsed as a whole, and in parts
+            body = '{"records":' + space + '[{"value":1},{"value":' + "[" * levels + "]" * levels + "}]}"
+            status, _, said = refusal(body)
+            assert (status, "nested deeper than 128 levels" in said) == (400, True), (levels, len(space))
 
 
 _KEYS = st.none() | st.binary(max_size=20)

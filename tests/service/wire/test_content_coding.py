@@ -237,11 +237,22 @@ def test_other_codings_and_streams_are_415(web: HttpApp) -> None:
     assert post(web, packed, content_encoding="GZIP").status_code == 200
 
 
+def in_two_parts(length: int) -> tuple[bytes, list[bytes]]:
+    """A body and its packed halves. The first ends with a block, so that the unpacker may hold some of it."""
+    body, packer = b"a" * length, zlib.compressobj(wbits=31)
+    return body, [packer.compress(body) + packer.flush(zlib.Z_BLOCK), packer.flush()]
+
+
 def test_what_comes_out_comes_in_pieces_whatever_came_in() -> None:
     body = bytes(range(256)) * 2_000
     packed = gzip.compress(body)
-    for size in (1, 7, 100, len(packed)):
-        parts = [packed[at : at + size] for at in range(0, len(packed), size)]
+    cut = [
+        [packed[at : at + size] for at in range(0, len(packed), size)] for size in (1, 7, 100, len(packed))
+    ]
+    for body, parts in [
+        *((body, parts) for parts in cut),
+        *map(in_two_parts, range(PIECE_BYTES, PIECE_BYTES + 300)),
+    ]:
         messages: list[dict[str, Any]] = [
             {"type": "http.request", "body": part, "more_body": at + 1 < len(parts)}
             for at, part in enumerate(parts)
