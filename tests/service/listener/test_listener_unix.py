@@ -303,7 +303,7 @@ async def test_a_host_that_thousands_of_links_would_repeat_is_refused_over_it(pa
     linked = f"/v3/clusters/{web.producer.cache.cluster_id}/topics/orders/partitions".encode()
     for target in (linked, b"/v1/topics/orders/leader?partition=0"):
         unix = bind_unix_socket(path, 0o600, 16)
-        async with Served(web.app, unix=unix) as served:
+        async with Served(web.app, unix=unix, answer_at_once=web.app.answer_at_once) as served:
             caller = await served.call()
             asked = b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n"
             for _ in range(2):  # the second answer is ready
