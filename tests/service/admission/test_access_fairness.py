@@ -82,6 +82,18 @@ def test_requests_are_shared_as_bytes_are() -> None:
     assert len(fill(lambda: admission.acquire(0, MODEST))) == 25
 
 
+def test_what_an_earlier_request_releases_late_is_not_what_the_caller_holds_now() -> None:
+    admission = admission_control()
+    caller = Caller("one", ALL_TOPICS, ALL_TOPICS, max_waiting_requests=1)
+    earlier = admission.acquire(0, caller)
+    earlier.hand_on()
+    earlier.release()
+    admission.acquire(5, caller)
+    earlier.release_bytes()
+    with pytest.raises(ProblemError, match="max_waiting_requests of its token"):
+        admission.acquire(5, caller)
+
+
 def test_several_greedy_callers_come_to_equal_shares_and_leave_one_for_another() -> None:
     """Five who always want more: as permits are released and acquired, each comes to hold a sixth."""
     admission = admission_control(max_requests=600)

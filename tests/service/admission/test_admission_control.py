@@ -202,7 +202,9 @@ def test_a_body_that_is_incomplete_when_the_drain_begins_is_refused() -> None:
     assert refused.value.problem.headers == ((b"connection", b"close"),)
 
 
-def test_a_body_that_is_late_in_the_turn_in_which_the_drain_begins_does_not_hold_the_drain_up() -> None:
+def test_a_body_that_is_late_in_the_turn_in_which_the_drain_begins_does_not_hold_the_drain_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     drain, begun = Drain(), list[bool]()
 
     def begin() -> None:
@@ -217,6 +219,7 @@ def test_a_body_that_is_late_in_the_turn_in_which_the_drain_begins_does_not_hold
     with pytest.raises(ProblemError) as refused:
         run(read_body({}, receive, AdmissionControl(MockClock(), 10, 1_000, drain=drain).acquire(0), 0))
     assert (refused.value.problem.status, begun) == (503, [True])
+    assert not caplog.records
 
 
 def test_one_listener_that_raises_as_the_drain_begins_keeps_it_from_no_other(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +165,17 @@ async def test_a_produce_is_answered_the_same_in_one_piece_as_in_two() -> None:
     for body in (BODY_OF_TWO, b'{"records":[]}', b"no JSON"):
         await said_either_way(posted(body), short=True)
     await said_either_way(posted(BODY_OF_TWO, "connection: close"), short=False)
+
+
+@on_each_loop
+async def test_a_packed_body_is_unpacked_where_it_comes_with_its_head() -> None:
+    web = NativeApp()
+    web.producer.set_topics({"orders": 3})
+    async with Served(web.app) as served:
+        caller = await served.call()
+        caller.send(posted(gzip.compress(BODY_OF_TWO), "content-encoding: gzip"))
+        assert (await caller.answer())[0] == 200
+    assert [record.value for record in web.producer.submitted[0]] == [b"a", b"b"]
 
 
 @on_each_loop

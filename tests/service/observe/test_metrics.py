@@ -333,6 +333,9 @@ def test_bootstrap_addresses_share_one_label(web: NativeApp) -> None:
     assert value(web, "broker_connection_state", broker="bootstrap", state="ready") == 1
     assert value(web, "broker_connection_state", broker="bootstrap", state="connecting") == 1
     assert value(web, "broker_in_flight_requests", broker="-1") is None
+    for node_id in (-1, -2):  # two series of one label would spoil the whole page
+        web.app.events.emit(e.RequestCompleted("Metadata", node_id, 4, 10, 10))
+    assert value(web, "broker_other_latency_seconds", broker="bootstrap", percentile="50") is None
 
 
 def test_a_broker_that_left_has_state_0(web: NativeApp) -> None:

@@ -47,6 +47,16 @@ def test_produce_requests_are_kept_by_node_and_others_are_not(slowness: Slowness
     assert observed.phases["delivery"].count == 2
 
 
+def test_a_request_that_failed_has_no_time(slowness: Slowness) -> None:
+    """A broker that refuses at once is not quick, and a timeout is the client's own."""
+    for api in ("Produce", "Metadata"):
+        slowness.emit(request(2, 30_000, api=api, error=Errors.REQUEST_TIMED_OUT))
+    observed = slowness.observed()
+    assert (observed.nodes[2].produce, observed.nodes[2].others) == (NOTHING_RECENT, NOTHING_RECENT)
+    assert observed.nodes[2].latest == {"Produce": NOTHING_RECENT}
+    assert observed.phases["delivery"] == NOTHING_RECENT
+
+
 def test_each_phase_has_its_times(slowness: Slowness) -> None:
     slowness.emit(e.BatchSent(1, 10, 100, 100, 30, 0))
     slowness.emit(e.WaitFinished("metadata", "success", 200))
@@ -217,6 +227,7 @@ def test_figures_older_than_a_minute_are_forgotten() -> None:
     recent = times(7, now_ms=5_000)
     assert recent.summary(64_999).count == 1
     assert recent.summary(70_000).count == 0
+    assert times(7, now_ms=9_999).summary(65_000).count == 1
     recent.add(9, 71_000)
     assert recent.summary(71_000).max_ms == 9
 
@@ -257,6 +268,13 @@ def test_seconds_that_are_over_are_returned_oldest_first_quiet_ones_included() -
     assert len(reported) == 60
     assert [second.number for second in reported[-3:]] == [100, 101, 102]
     assert [second.records for second in reported[-3:]] == [3, 0, 4]
+
+
+def test_each_second_of_a_busy_minute_is_returned() -> None:
+    seconds = PerSecond()
+    for second in range(61):
+        seconds.at(second * 1_000).records += 1
+    assert [second.records for second in seconds.whole_seconds(60_000)] == [1] * 60
 
 
 def test_the_current_second_is_not_returned_yet() -> None:

@@ -313,6 +313,15 @@ def test_topics_that_requests_wait_for_are_shown_as_far_as_the_caller_may_read_t
     assert {finding.phase for finding in found} == {"metadata"}
 
 
+def test_brokers_that_can_not_be_reached_do_not_lack_a_topic() -> None:
+    waits = (TopicWait("orders", Phase.METADATA, 3, NOW_MS - 2_100),)
+    lost = node(state="disconnected", last_error="Connection refused", last_error_age_ms=400)
+    assert the_finding(picture(lost, backlog=backlog(topic_waits=waits))).detail == (
+        "no broker can be reached: Connection refused, 0.4 s ago; 3 requests wait for metadata, the oldest "
+        "for 2.1 s"
+    )
+
+
 def test_only_some_topics_are_listed_one_by_one() -> None:
     waits = tuple(TopicWait(f"t{n}", Phase.METADATA, n, NOW_MS - 2_000) for n in range(1, 5_001))
     found = judge(picture(backlog=backlog(topic_waits=waits)))

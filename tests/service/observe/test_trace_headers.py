@@ -152,6 +152,7 @@ def test_the_next_request_on_the_same_task_is_another() -> None:
         async with web.client() as client:
             for headers in (TRACED, {}):
                 await client.post(NATIVE, json={"records": [{"value": 1}]}, headers=headers)
+                assert REQUEST_TRACE.get() is None, "or the log lines after it had its trace id"
 
     run(two())
     assert [records[0].headers for records in web.producer.submitted] == [MARKS, ()]

@@ -96,12 +96,15 @@ def test_a_collector_that_is_away_costs_produce_nothing_and_is_logged_once(tmp_p
 def test_spans_that_still_wait_are_sent_within_the_drain_time(tmp_path: Path) -> None:
     with (
         OtlpReceiver() as collector,
-        traced_sidecar(tmp_path, collector.url, OTEL_BSP_SCHEDULE_DELAY="600000") as (sidecar, _),
+        traced_sidecar(
+            tmp_path, collector.url, OTEL_BSP_SCHEDULE_DELAY="600000", OTEL_SERVICE_NAME="checkout"
+        ) as (sidecar, _),
     ):
         produce(sidecar)
         assert collector.spans == []
         assert sidecar.terminate() == 0
         assert {"send orders"} < {span.name for span in collector.spans}
+        assert collector.resource["service.name"] == "checkout"
 
 
 def run(*arguments: str, before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:

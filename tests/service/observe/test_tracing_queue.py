@@ -197,8 +197,17 @@ def test_a_batch_that_an_exporter_gives_up_at_the_end_was_cut_off_and_did_not_fa
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As OTLP's exporter: shut down in a pause between two attempts, it returns a failure."""
+
+    class Prompt(Collector):
+        def shutdown(self) -> None:
+            """Returns when the queue's thread has taken the failure and ended."""
+            super().shutdown()
+            for thread in threading.enumerate():
+                if thread.name == "pilotfish-spans":
+                    thread.join(20)
+
     threads = threading.active_count()
-    collector = Collector(SpanExportResult.FAILURE)
+    collector = Prompt(SpanExportResult.FAILURE)
     collector.open.clear()
     queue = queue_to(collector, batch_spans=2)
     end_spans(queue, 7)

@@ -191,6 +191,15 @@ def test_records_that_name_their_own_context_keep_it_and_are_linked() -> None:
     assert one.headers == (("traceparent", own.encode()),)
 
 
+def test_a_span_links_to_some_of_very_many_contexts() -> None:
+    web = Traced()
+    contexts = [f"00-{'1' * 32}-{number:016x}-01".encode() for number in range(1, 41)]
+    headers = [{"key": "traceparent", "value": base64.b64encode(one).decode()} for one in contexts]
+    web.post(*({"value": 1, "headers": [header]} for header in headers))
+    links = web.spans()["send orders"].links
+    assert [link.context.span_id for link in links] == list(range(1, 33))
+
+
 # -- failures ------------------------------------------------------------------------------------------------
 
 

@@ -502,6 +502,25 @@ def test_a_heartbeat_comes_only_after_a_time_without_events() -> None:
     assert comments == [0, 0, 1, 1, 2]
 
 
+def test_between_statuses_there_are_no_heartbeats_and_none_is_made_up_for() -> None:
+    web = of_orders(watch_heartbeat_ms=1_000)
+
+    async def scenario() -> tuple[int, int]:
+        async with watching(web.app, "/v1/watch?status_ms=400") as watch:
+            await watch.next("snapshot")
+            await asyncio.sleep(3.1)
+            watch.events.clear()
+            watch.stall()
+            await asyncio.sleep(20)
+            watch.go_on()
+            await asyncio.sleep(0.3)
+            return watch.reader.comments, len(watch.events)
+
+    (comments, statuses), _ = timed(scenario())
+    assert comments == 0
+    assert statuses <= 3, "the one that was late, and those that are due by now"
+
+
 async def test_status_comes_in_the_rhythm_that_was_asked_for(web: NativeApp) -> None:
     async with watching(web.app, "/v1/watch?status_ms=250") as watch:
         snapshot = await watch.next("snapshot")
@@ -648,6 +667,14 @@ async def test_a_change_that_does_not_concern_the_poll_does_not_end_it(web: Nati
     web.producer.set_topics(changed(orders=1, payments=1))
     answer = (await waiting).json()
     assert [event["data"]["topic"] for event in answer["changes"]] == ["payments"]
+    assert answer["version"] == version(web, 3)
+
+
+async def test_the_version_of_an_answer_counts_the_changes_that_do_not_concern_it(web: NativeApp) -> None:
+    await poll(web, "")
+    await change(web, 3, changed(orders=1, payments=1))
+    answer = (await poll(web, f"topics=orders&last_event_id={version(web, 1)}")).json()
+    assert [event["id"] for event in answer["changes"]] == [version(web, 2)]
     assert answer["version"] == version(web, 3)
 
 

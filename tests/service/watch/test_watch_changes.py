@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from client_core import MetadataCache
 from service.admission.caller import ANYONE
 from service.watch.changes import PARTITIONS_PER_EVENT, PIECE, Change, changes_between
 from service.watch.event_stream import in_turns
@@ -19,9 +20,6 @@ from tests.support.event_stream import KnownCluster
 from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import node, partition, topic
-
-if TYPE_CHECKING:
-    from client_core import MetadataCache
 
 AT = "2026-01-31T09:26:53.589Z"
 
@@ -123,6 +121,22 @@ def test_the_log_gives_what_came_after_a_number() -> None:
     assert [log.after(number) for number in (5, 6, 1_000_000)] == [[], None, None]
     log.begin_anew()  # nobody resumes from before that
     assert [log.after(number) for number in (5, 6)] == [None, []]
+
+
+def test_who_resumes_needs_no_snapshot_any_more() -> None:
+    subscription = Subscription(log_of(5), ANYONE, None, 10)
+    subscription.begin_at(Start(MetadataCache.empty(), 5, "cluster_changed"))
+    assert subscription.resume(5) == []
+    assert subscription.take_start() is None
+
+
+def test_a_watcher_of_one_topic_may_be_no_more_changes_behind_than_one_of_all() -> None:
+    for names in (None, frozenset({"nope"})):
+        log = log_of(5)
+        subscription = Subscription(log, ANYONE, names, 2)
+        for _ in range(3):
+            log.append(Change("topic", "orders", b"{}"))
+        assert subscription.take() is None, names
 
 
 def test_the_log_is_bounded_in_number_and_in_bytes() -> None:

@@ -75,6 +75,25 @@ def test_a_swap_after_the_loop_was_closed_is_nobodys_business() -> None:
     notice.emit(REFRESHED)
 
 
+def test_a_swap_while_the_loop_takes_notice_is_posted_again() -> None:
+    posted: list[Callable[[], None]] = []
+    notice = SnapshotNotice()
+    notice.begin(posted.append, lambda: notice.emit(REFRESHED))
+    notice.emit(REFRESHED)
+    posted[0]()
+    assert len(posted) == 2
+
+
+def test_a_notice_that_a_loop_never_took_does_not_keep_the_next_loop_from_it() -> None:
+    posted: list[Callable[[], None]] = []
+    notice = SnapshotNotice()
+    notice.begin(lambda _: None, lambda: None)
+    notice.emit(REFRESHED)
+    notice.begin(posted.append, lambda: None)
+    notice.emit(REFRESHED)
+    assert len(posted) == 1
+
+
 def test_a_swap_that_could_not_be_posted_does_not_keep_the_next_one_from_it() -> None:
     posted: list[Callable[[], None]] = []
 
