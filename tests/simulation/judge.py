@@ -11,8 +11,8 @@
     dead letter         for a reason that there was not, or before spool_topic_wait_ms
     memory              something is held when nothing is under way, or for a caller that has left
     starved             a request waited in vain for memory that no record used
-    gave up             failed of a cause that there was not: no broker gave that error, no time was over, or
-                        SIGTERM had left it more time
+    gave up             failed of a cause that there was not: no broker gave that error, no time was over, all
+                        brokers had answered for long, or SIGTERM had left it more time
     never sent          "unknown" was said of a record that was not on its way
     retries             sent more often than `retries` allows
     works again         a record that is sent when all faults are over is acknowledged, in one of a few tries
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers import ReplicatedBrokers
     from tests.simulation.callers import Attempt, Outcome
     from tests.simulation.copies import Tries
-    from tests.simulation.plan import RecordPlan
+    from tests.simulation.plan import RecordPlan, RequestPlan
     from tests.simulation.run import Run
     from tests.simulation.sidecar import Process
 
@@ -62,11 +62,14 @@ _SLACK_MS: Final = 50
 GONE_AFTER_MS: Final = 100
 #: More than a record can be sent again in a run.
 _MOST_RETRIES: Final = 1_000
+#: For how long clients may feel a fault that is over.
+_RECOVERED_AFTER_MS: Final = 3_000
 #: The fault that makes a reason for dead letters; a topic or a partition may be missing from the start.
 _REFUSED_BY: Final = {"forbidden": "no right to write", "too_large": "too large", "invalid": "clock jump"}
 _OF_TOPICS: Final = frozenset({"topic_gone", "partition_gone"})
 #: Errors that the client has by itself.
-_OWN_ERRORS: Final = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
+_TIMED_OUT: Final = "REQUEST_TIMED_OUT"
+_OWN_ERRORS: Final = frozenset({_TIMED_OUT, "NETWORK_EXCEPTION"})
 #: How a failure reads whose reason is that the producer is closed.
 _CLOSED: Final = ("Producer closed", "Producer is closed")
 
@@ -153,6 +156,13 @@ class Judge:
                     "late", f"{attempt.name} was answered 504, and {other.name} was {other.status} before"
                 )
 
+    def _is_in_vain(self, request: RequestPlan, outcome: Outcome) -> bool:
+        """Returns whether a record was given up though all has worked for so long that it must be written."""
+        healed_ms = self._run.healed_ms
+        if healed_ms is None or request.timeout_ms < _RECOVERED_AFTER_MS or outcome.phase != "delivery":
+            return False
+        return outcome.error == _TIMED_OUT and self._world.now_ms - healed_ms > _RECOVERED_AFTER_MS
+
     def _judge_failures(self, attempt: Attempt, outcomes: list[Outcome]) -> None:
         """Each failure must have had its cause."""
         if attempt.is_replayed:
@@ -169,6 +179,8 @@ class Judge:
                     raise SimulationError(
                         "gave up", f"{attempt.name} failed {left_ms} ms before drain_timeout_ms: {outcome}"
                     )
+            elif self._is_in_vain(attempt.request, outcome):
+                raise SimulationError("gave up", f"{attempt.name} failed though brokers answer: {outcome}")
             elif outcome.phase == "delivery" and outcome.error not in self._known_errors:
                 raise SimulationError("gave up", f"{attempt.name} failed by what no broker said: {outcome}")
             elif waited_only and not process.has_batches:

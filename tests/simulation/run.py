@@ -277,7 +277,8 @@ class Run:
             self._to_come -= 1
 
     _open_retries = 0
-    _is_healed = False
+    #: When all faults were over.
+    healed_ms: int | None = None
 
     # -- faults ----------------------------------------------------------------------------------------------
 
@@ -295,7 +296,7 @@ class Run:
 
     def _when_one(self, waits: Callable[[Process], bool], act: Callable[[], object]) -> None:
         """Acts as soon as this is true of a sidecar."""
-        if self._is_healed:
+        if self.healed_ms is not None:
             return
         if any(process is not None and process.is_alive and waits(process) for process in self.sidecars):
             act()
@@ -310,7 +311,7 @@ class Run:
             self._add_partition(topic.name)
 
     def _begin(self, fault: FaultPlan) -> None:
-        if self._is_healed:
+        if self.healed_ms is not None:
             return
         self.world.log("fault", str(fault))
         self.world.reach(f"fault: {fault.kind}")
@@ -450,7 +451,7 @@ class Run:
 
     def _heal(self) -> None:
         self.world.log("fault", "all faults are over")
-        self._is_healed = True
+        self.healed_ms = self.world.now_ms
         self.brokers.heal()
         self.brokers.state.init_producer_id_errors.clear()
         self.brokers.unknown_errors.clear()
@@ -514,6 +515,8 @@ class Run:
             self._send(probe, 0)
         if not self.world.run_until(self._is_settled, QUIET_MS):
             raise SimulationError("does not settle", self.judge.left())
+        if self.world.failure is not None:
+            raise self.world.failure
         for probe in probes:
             tries = [attempt for attempt in self.attempts if attempt.request is probe]
             (outcome,) = tries[-1].outcomes()

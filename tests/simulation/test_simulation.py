@@ -392,7 +392,13 @@ def test_a_partition_that_stays_blocked_is_noticed(tmp_path: Path) -> None:
         assert process is not None
         process.producer._accumulator.mute_partition(TopicPartition("orders", 0))
 
-    assert broken_rule(tmp_path, block) == "works again"
+    assert broken_rule(tmp_path, block) == "gave up"
+
+
+def test_a_topic_that_takes_no_record_when_all_faults_are_over_is_noticed(tmp_path: Path) -> None:
+    assert broken_rule(tmp_path, lambda one: one.brokers.state.unwritable.add("orders"), at_ms=6_500) == (
+        "works again"
+    )
 
 
 def test_a_record_that_brokers_lose_is_noticed(tmp_path: Path) -> None:
