@@ -206,6 +206,13 @@ def test_a_refusal_by_kafka_is_403(web: HttpApp) -> None:
     assert code_of(answer) == (403, 40301)
 
 
+def test_configs_are_not_fetched_again_as_soon_as_a_list_would_be(web: HttpApp) -> None:
+    for pause_ms in (0, 3_000):
+        web.producer.clock.advance(pause_ms)
+        assert web.get("/topics/orders").json()["configs"] == CONFIGS
+    assert [kind for kind, _ in web.producer.calls].count("configs") == 1
+
+
 def test_configs_that_may_not_be_seen_fail_nobodys_look_up(web: HttpApp) -> None:
     web.producer.configs = None
     refused = TopicConfigsResult(None, error=TopicAuthorizationError("no DescribeConfigs"))
