@@ -177,6 +177,14 @@ def test_brokers_that_are_away_leave_a_missing_partition_missing(web: HttpApp) -
     assert code_of(answer) == (404, 40402)
 
 
+def test_a_sidecar_that_is_full_does_not_say_that_a_partition_is_missing() -> None:
+    web = HttpApp(max_waiting_requests=1)
+    web.producer.set_topics({"orders": 2})
+    web.producer.clock.advance(1_001)
+    with web.app.sidecar.admission.acquire(0):
+        assert web.get("/topics/orders/partitions/2").status_code == 429
+
+
 def test_a_partition_that_is_there_asks_nobody(web: HttpApp) -> None:
     web.producer.clock.advance(1_001)
     assert web.get("/topics/orders/partitions/1").status_code == 200
