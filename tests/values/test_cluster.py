@@ -167,6 +167,8 @@ def test_given_nodes_override_known_ones() -> None:
 def test_a_replica_without_a_broker_entry_is_an_empty_node() -> None:
     assert missing_node(4).is_empty
     assert not NODES[0].is_empty
+    assert Node(4, "", 9092).is_empty
+    assert Node(4, "kafka", -1).is_empty
 
 
 def test_people_read_addresses_and_names() -> None:

@@ -69,6 +69,12 @@ def test_a_timeout_is_also_pythons_own() -> None:
         raise errors.BufferExhaustedError("full")
 
 
+def test_what_a_timeout_was_caused_by_has_the_words_of_its_cause() -> None:
+    cause = errors.Cause(Errors.NOT_ENOUGH_REPLICAS, 2, 3, 900, "2 of 3 are in sync")
+    reason = errors.TimeoutError("late").because_of(cause).__cause__
+    assert (type(reason), str(reason)) == (errors.NotEnoughReplicasError, "2 of 3 are in sync")
+
+
 def test_the_whole_chain_is_shown_on_one_line() -> None:
     cause = errors.UnknownTopicOrPartitionError()
     error = errors.TimeoutError("Topic t not present in metadata after 5 ms.")

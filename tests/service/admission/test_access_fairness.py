@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from service.admission.admission_control import AdmissionControl, Permit, exceeds_share, is_one_too_many
+from service.admission.admission_control import (
+    FAIR_SHARE,
+    AdmissionControl,
+    Permit,
+    exceeds_share,
+    is_one_too_many,
+)
 from service.admission.caller import ALL_TOPICS, ANYONE, Caller
 from service.lookup.unknown_topics import UnknownTopics
 from service.wire.errors import ProblemError
@@ -122,6 +128,13 @@ def test_bytes_are_shared_by_what_the_client_can_buffer() -> None:
     admission = admission_control(max_bytes=1_000, shared_bytes=100)
     assert len(fill(lambda: admission.acquire(10, GREEDY))) == 5
     assert len(fill(lambda: admission.acquire(10, MODEST))) == 2
+
+
+def test_what_the_callers_of_a_sidecar_share_is_its_buffer_memory() -> None:
+    admission = NativeApp(kafka={"buffer.memory": "2000000"}).app.sidecar.admission
+    admission.acquire(900_000, GREEDY)
+    with pytest.raises(ProblemError, match=FAIR_SHARE):
+        admission.acquire(300_000, GREEDY)
 
 
 def test_a_lower_limit_lowers_what_is_shared() -> None:

@@ -320,6 +320,8 @@ def test_a_line_that_is_logged_for_a_request_has_its_trace_id() -> None:
     record.pilotfish_fields = {"status": 503, "duration_ms": 1.5, "trace_id": "of the request"}
     line = json.loads(formatter.format(record))
     assert (line["status"], line["duration_ms"], line["trace_id"]) == (503, 1.5, "of the request")
+    within_another = FORMATTERS["json"](lambda: TRACE_ID).format(record)
+    assert json.loads(within_another)["trace_id"] == "of the request"
 
 
 SECRET: Final = "hunter2hunter2"

@@ -110,6 +110,12 @@ def test_the_environment_writes_lists_with_commas_and_may_name_files(
     assert settings.producer_config().bootstrap_servers == ("secret:1",)
 
 
+def test_a_value_in_a_file_loses_its_line_end_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "name").write_text(" the billing \r\n")
+    settings = load(monkeypatch, {"PILOTFISH_KAFKA_CLIENT_ID_FILE": str(tmp_path / "name")})
+    assert settings.kafka["client.id"] == " the billing "
+
+
 def test_a_repeated_flag_may_have_commas_and_an_empty_one_empties_the_list(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -250,6 +250,24 @@ def test_a_server_that_takes_a_request_and_says_nothing_is_named() -> None:
         assert f"127.0.0.1:{port} accepted the request, but has not answered for 0.05 s" in said
 
 
+def test_texts_of_a_server_that_terminals_would_obey_are_escaped() -> None:
+    with foreign_server(400, b'{"detail":"no \\u001b[31mtopic","kafka_error":"\\u001b[2J"}') as cli:
+        assert cli.refused("topics") == r"no \x1b[31mtopic [\x1b[2J]"
+
+
+def test_an_api_socket_that_takes_a_request_and_says_nothing_is_waited_for_as_long_as_a_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind("api.sock")
+        mute.listen()
+        connection = asking.Sidecar("", 1, timeout_s=0.05, socket_path="api.sock")._connection()
+        connection.connect()
+        assert connection.sock.gettimeout() == 0.05
+        connection.close()
+
+
 def test_listening_everywhere_is_asked_on_loopback() -> None:
     assert asking.Sidecar("0.0.0.0", 1).address == "127.0.0.1:1"
     assert asking.Sidecar("::", 1).address == "[::1]:1"
@@ -428,6 +446,17 @@ def test_healthcheck_and_wait_pass_on_a_running_sidecar_and_wait_gives_up_withou
     (port,) = free_ports(1)
     said = Cli(port, port).refused("wait", "--timeout", "0")
     assert said.startswith(f"not started after 0 s: no Pilotfish answers at 127.0.0.1:{port}")
+    with foreign_server(503, b"no metadata after 12 ms\n") as starting:
+        said = starting.refused("wait", "--timeout", "0")
+        assert said == "not started after 0 s: no metadata after 12 ms"
+
+
+def test_a_token_file_ends_with_a_line_end_as_editors_write_it(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("pf_token\n")
+    assert cli("topics", "--token-file", str(file)).exit_code == 0
+    file.write_text("two words\n")
+    assert "is not a token" in cli.refused("topics", "--token-file", str(file), code=2)
 
 
 def test_a_health_check_loads_nothing_of_the_sidecar() -> None:
@@ -491,7 +520,7 @@ def test_what_is_there_is_not_held_back_and_a_line_may_come_in_pieces() -> None:
     for pieces, found in (
         ([], []),
         ([b"a\n", b"b\nc\n"], [Chunk(1, [b"a"]), Chunk(2, [b"b", b"c"])]),
-        ([b"a", b"b\r", b"\n\nc", b"d"], [Chunk(1, [b"ab", b""]), Chunk(3, [b"cd"])]),
+        ([b"a", b"b\r", b"\n\nc", b"d\r"], [Chunk(1, [b"ab", b""]), Chunk(3, [b"cd"])]),
     ):
         assert list(chunks(Pieces(pieces))) == found
     assert (Chunk(1, [b"", b""]).name, Chunk(7, [b""]).name) == ("lines 1-2", "line 7")

@@ -91,6 +91,7 @@ def test_a_wrong_path_method_or_form_is_named_with_the_remedy(web: NativeApp) ->
         found = web.ask(method, path, headers={"content-type": "application/json"}, content=body).json()
         assert (found["place"], found.get("written"), found["detail"]) == expected
     assert len(web.get("/" + "x" * 5_000).json()["detail"]) < 300
+    assert web.ask("DELETE", "/v1/status").headers["allow"] == "GET, HEAD"
 
 
 @pytest.mark.parametrize(

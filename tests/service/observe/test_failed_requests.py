@@ -58,6 +58,21 @@ def test_a_failed_produce_is_listed_with_phase_cause_and_trace(web: HttpApp) -> 
     assert "secret" not in web.get("/v1/status").text
 
 
+def test_that_nothing_was_written_is_listed_of_what_dapr_has_no_word_for(web: HttpApp) -> None:
+    sent = {"content-encoding": "br"}
+    assert web.post("/v1.0/publish/pubsub/orders", content=ONE, headers=sent).status_code == 415
+    assert [one["written"] for one in failed(web)] == ["no"]
+
+
+def test_a_request_that_a_bug_ended_is_listed(web: HttpApp) -> None:
+    web.producer.refuses = ZeroDivisionError("nobody foresaw this")
+    event = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/a", "ce-type": "b"}
+    with pytest.raises(ZeroDivisionError):  # a server answers, and logs it
+        web.post("/cloudevents/orders", content=b"1", headers=event)
+    (one,) = failed(web)
+    assert (one["status"], one["route"]) == (500, "/cloudevents/{topic}")
+
+
 def test_every_kind_of_call_is_listed_and_what_succeeds_is_not(web: HttpApp) -> None:
     web.get("/v1/topics/orders/leader?partition=0")
     web.get("/v1/topics/orders/partitions/9")

@@ -95,10 +95,13 @@ def test_a_family_forgets_by_label_and_a_reader_is_not_disturbed() -> None:
     family = counters("x", "help", "a", "b")
     for labels in (("1", "x"), ("1", "y"), ("2", "x")):
         family.child(*labels)
-    reading = family.items()
+    reading, reading_too = family.items(), family.items()
+    next(reading_too)
+    family.child("3", "x")
+    assert len(list(reading_too)) == 2
     family.forget("a", "1")
     assert len(list(reading)) == 3
-    assert [labels for labels, _ in family.items()] == [("2", "x")]
+    assert [labels for labels, _ in family.items()] == [("2", "x"), ("3", "x")]
 
 
 # -- events --------------------------------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from client_core import Backlog, BatchCount, Errors, NodeStatus, Phase, TopicPartition, TopicWait
+from client_core import Backlog, BatchCount, Cause, Errors, NodeStatus, Phase, TopicPartition, TopicWait
 from client_core import events as e
 from service.admission.caller import ANYONE, Caller, TopicRules
 from service.native.status_schemas import StatusAnswer
@@ -93,6 +94,46 @@ def test_each_node_says_what_waits_for_it_and_how_fast_it_was(web: NativeApp) ->
     assert node["last_failure"]["age_ms"] == 100
 
 
+def test_the_cause_of_a_wait_is_shown_once_it_is_late_and_a_brokers_text_to_who_may_read_all(
+    web: NativeApp,
+) -> None:
+    now_ms = web.producer.clock.now_ms()
+    of_broker = Cause(Errors.POLICY_VIOLATION, 2, 3, 900, "secret is full")
+    of_connection = Cause(Errors.NETWORK_EXCEPTION, 2, 3, 900, "Connection refused", "refused")
+
+    def shown(cause: Cause, caller: Caller, age_ms: int) -> str | None:
+        web.producer.waits = Backlog(queued={2: BatchCount(1, 1, 1, now_ms - age_ms, cause)})
+        found = status(web, caller)["nodes"][0]["waiting"]["cause"]
+        return None if found is None else found["detail"]
+
+    assert shown(of_broker, ANYONE, 999) is None
+    assert shown(of_broker, ANYONE, 1_000) == "secret is full"
+    assert shown(of_broker, READER, 1_000) == Errors.POLICY_VIOLATION.message
+    assert shown(of_connection, READER, 1_000) == "Connection refused"
+
+
+def test_a_batch_that_lingers_is_not_slow_and_what_acks_wait_for_is_named() -> None:
+    for kafka, suspect in (
+        ({}, "a follower may be slow, or its disk"),
+        ({"acks": "1"}, "its disk may be slow"),
+    ):
+        web = NativeApp(kafka={"linger.ms": "5000", **kafka})
+        now_ms = web.producer.clock.now_ms()
+        web.producer.waits = Backlog(queued={2: BatchCount(1, 1, 1, now_ms - 5_999)})
+        busy = NodeStatus(2, "kafka-2", 9092, "ready", 1, 3_200, 0, 0, None, None)
+        with_status(
+            web.producer,
+            state="running",
+            producer_id=7,
+            nodes=(replace(busy, in_flight_requests=0, oldest_in_flight_age_ms=None),),
+        )
+        web.app.events.emit(e.RequestCompleted("Metadata", 2, 4, 10, 10))
+        assert status(web)["slow"] == []
+        with_status(web.producer, nodes=(busy,))
+        (finding,) = status(web)["slow"]
+        assert finding["detail"].endswith(f"1 other request of the last minute were quick: {suspect}")
+
+
 def test_each_phase_says_who_waits_and_how_long_it_took_lately(web: NativeApp) -> None:
     web.app.events.emit(e.WaitFinished("metadata", "success", 120))
     phases = status(web)["phases"]
@@ -103,6 +144,8 @@ def test_each_phase_says_who_waits_and_how_long_it_took_lately(web: NativeApp) -
         "delivery": (300, 3_200),
     }
     assert phases["metadata"]["recent"]["max_ms"] == 120
+    with_status(web.producer, waiting_for_buffer=4)
+    assert status(web)["phases"]["buffer"]["waiting"] == 4
 
 
 def test_produce_is_counted_in_requests_records_and_bytes(web: NativeApp) -> None:

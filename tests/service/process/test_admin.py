@@ -50,6 +50,7 @@ def web() -> NativeApp:
 
 def test_it_lives_while_both_loops_turn(web: NativeApp) -> None:
     assert (ask(web, "/livez").status_code, ask(web, "/livez").text) == (200, "ok\n")
+    assert ask(web, "/livez").headers["cache-control"] == "no-store"
 
 
 def test_it_lives_without_kafka() -> None:

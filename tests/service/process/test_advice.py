@@ -378,7 +378,12 @@ def test_a_broken_entry_is_named_by_its_place() -> None:
 def test_more_topics_than_one_request_may_ask_for_are_too_many() -> None:
     names = [f"t{number}" for number in range(MAX_TOPICS + 1)]
     assert (
-        len(parse_advice(document(entry(warm_topics=names[:-1])), "billing")["cluster"].warm_topics) == 1_000
+        len(
+            parse_advice(document(entry(warm_topics=[*names[:-1], names[0]])), "billing")[
+                "cluster"
+            ].warm_topics
+        )
+        == 1_000
     )
     outcome, message = ignored(document(entry(warm_topics=names)))
     assert outcome is Outcome.TOO_LARGE

@@ -176,14 +176,16 @@ async def test_envelopes_and_metadata_count_among_what_waits_until_they_are_deli
     app = web()
     app.producer.holds_records = True
     admission = app.app.sidecar.admission
-    path = f"{BULK}?metadata.note={'x' * 1_000}"
+    one, many = f"metadata.note={'x' * 1_000}", "&".join(f"metadata.n{n}={'x' * 20}" for n in range(50))
     async with app.client() as client:
-        posting = asyncio.create_task(client.post(path, json=[{**ONE, "entryId": n} for n in "abcd"]))
-        await until(lambda: app.producer.waiting)
-        assert admission.bytes > 4_000
-        app.producer.acknowledge(app.producer.waiting[0])
-        assert (await posting).status_code == 204
-    assert admission.bytes == 0
+        for query in (one, many):
+            entries = [{**ONE, "entryId": n} for n in "abcd"]
+            posting = asyncio.create_task(client.post(f"{BULK}?{query}", json=entries))
+            await until(lambda: app.producer.waiting)
+            assert admission.bytes > 4_000
+            app.producer.acknowledge(app.producer.waiting[0])
+            assert (await posting).status_code == 204
+            assert admission.bytes == 0
 
 
 def test_an_event_of_the_callers_own_that_is_none_is_dapr_500() -> None:

@@ -177,6 +177,14 @@ def test_brokers_that_are_away_leave_a_missing_partition_missing(web: HttpApp) -
     assert code_of(answer) == (404, 40402)
 
 
+def test_a_sidecar_that_is_full_does_not_say_that_a_partition_is_missing() -> None:
+    web = HttpApp(max_waiting_requests=1)
+    web.producer.set_topics({"orders": 2})
+    web.producer.clock.advance(1_001)
+    with web.app.sidecar.admission.acquire(0):
+        assert web.get("/topics/orders/partitions/2").status_code == 429
+
+
 def test_a_partition_that_is_there_asks_nobody(web: HttpApp) -> None:
     web.producer.clock.advance(1_001)
     assert web.get("/topics/orders/partitions/1").status_code == 200
@@ -204,6 +212,13 @@ def test_a_refusal_by_kafka_is_403(web: HttpApp) -> None:
     refused = MetadataResult(web.producer.cache, topic_errors=errors)
     answer = web.get("/topics/secret", ends=lambda ticket: web.producer.finish(ticket, refused))
     assert code_of(answer) == (403, 40301)
+
+
+def test_configs_are_not_fetched_again_as_soon_as_a_list_would_be(web: HttpApp) -> None:
+    for pause_ms in (0, 3_000):
+        web.producer.clock.advance(pause_ms)
+        assert web.get("/topics/orders").json()["configs"] == CONFIGS
+    assert [kind for kind, _ in web.producer.calls].count("configs") == 1
 
 
 def test_configs_that_may_not_be_seen_fail_nobodys_look_up(web: HttpApp) -> None:

@@ -8,8 +8,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_core import ProducerRecord
+from client_core import ProducerRecord, RecordMetadata
 from service.dialects.json_members import members_of
+from service.dialects.rest_v3.delivery_reports import Awaited, Reports
 from service.dialects.rest_v3.record_codec import LAST_MS, Posted, ms_of_rfc3339, record_of, text_of_ms
 from service.wire.strict_json import BodyError, compact
 
@@ -238,3 +239,11 @@ def test_a_time_is_written_without_zero_milliseconds() -> None:
 @given(st.integers(min_value=0, max_value=LAST_MS))
 def test_written_values_are_read_again(at_ms: int) -> None:
     assert ms_of_rfc3339(text_of_ms(at_ms)) == at_ms
+
+
+def test_a_report_has_no_timestamp_that_rfc_3339_can_not_express() -> None:
+    """A broker may say anything: with LogAppendTime it is the broker's own."""
+    reports = Reports("cluster", "orders", lambda _: 3)
+    for timestamp_ms, shown in ((LAST_MS, True), (LAST_MS + 1, False), (-1, False)):
+        report = reports.success(Awaited(), RecordMetadata("orders", 0, 5, timestamp_ms))
+        assert ("timestamp" in report) is shown, timestamp_ms
