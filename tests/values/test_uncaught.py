@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 import weakref
 
 import pytest
 
-from client_core.uncaught import MAX_KINDS, SUM_UP_EVERY_MS, UncaughtErrors
+from client_core.uncaught import MAX_KINDS, SUM_UP_EVERY_MS, UncaughtErrors, is_interrupt
 
 LOG = logging.getLogger("tests.uncaught")
 
@@ -68,6 +69,23 @@ def test_another_exception_is_logged_with_its_own_stack_after_the_sum_of_the_fir
     assert summed_up.startswith("Uncaught error in the loop again: RuntimeError at ")
     assert summed_up.endswith(", 2 times since it was last logged")
     assert "in error_there" in (caplog.records[2].exc_text or "")
+
+
+def far_in(number: int, calls: int = 5) -> None:
+    """Raises in a place of its own for each number, below calls that are always the same."""
+    if calls:
+        far_in(number, calls - 1)
+    raise made_elsewhere(number)
+
+
+def test_bugs_below_the_same_calls_are_several(
+    uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (1, 2, 1):
+        with pytest.raises(RuntimeError) as raised:
+            far_in(number)
+        uncaught.report(raised.value, now_ms=0)
+    assert stacks_in(caplog) == 2
 
 
 def test_the_same_place_with_another_kind_of_error_is_another_bug(
@@ -164,3 +182,21 @@ def test_it_keeps_nothing_alive_that_the_functions_of_a_stack_worked_on(uncaught
     held = fail()
     gc.collect()
     assert held() is None
+
+
+def test_of_very_many_bugs_the_one_seen_longest_ago_is_forgotten(
+    uncaught: UncaughtErrors, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (*range(MAX_KINDS), 0, MAX_KINDS, 0):
+        uncaught.report(made_elsewhere(number), now_ms=0)
+    assert stacks_in(caplog) == MAX_KINDS + 1
+    uncaught.report(made_elsewhere(1), now_ms=0)
+    assert stacks_in(caplog) == MAX_KINDS + 2
+
+
+def test_a_signal_interrupts_the_main_thread_alone() -> None:
+    found = [is_interrupt(KeyboardInterrupt())]
+    thread = threading.Thread(target=lambda: found.append(is_interrupt(KeyboardInterrupt())))
+    thread.start()
+    thread.join()
+    assert found == [True, False]
