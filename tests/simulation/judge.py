@@ -156,10 +156,15 @@ class Judge:
                     "late", f"{attempt.name} was answered 504, and {other.name} was {other.status} before"
                 )
 
-    def _is_in_vain(self, request: RequestPlan, outcome: Outcome) -> bool:
-        """Returns whether a record was given up though all has worked for so long that it must be written."""
+    def _is_in_vain(self, request: RequestPlan, record: RecordPlan, outcome: Outcome) -> bool:
+        """Returns whether a record was given up though all has worked for so long that it must be written.
+
+        A topic that was made again may not have its partition.
+        """
         healed_ms = self._run.healed_ms
         if healed_ms is None or request.timeout_ms < _RECOVERED_AFTER_MS or outcome.phase != "delivery":
+            return False
+        if request.topic_of(record) in self._run.deleted:
             return False
         return outcome.error == _TIMED_OUT and self._world.now_ms - healed_ms > _RECOVERED_AFTER_MS
 
@@ -170,7 +175,7 @@ class Judge:
         process = attempt.process
         # With other failures it is answered later than it had none: there may be memory again.
         waited_only = all(outcome.phase == "buffer" for outcome in outcomes)
-        for outcome in outcomes:
+        for record, outcome in zip(attempt.request.records, outcomes, strict=True):
             if outcome.what in ("acknowledged", "spooled"):
                 continue
             if outcome.detail.startswith(_CLOSED):
@@ -179,7 +184,7 @@ class Judge:
                     raise SimulationError(
                         "gave up", f"{attempt.name} failed {left_ms} ms before drain_timeout_ms: {outcome}"
                     )
-            elif self._is_in_vain(attempt.request, outcome):
+            elif self._is_in_vain(attempt.request, record, outcome):
                 raise SimulationError("gave up", f"{attempt.name} failed though brokers answer: {outcome}")
             elif outcome.phase == "delivery" and outcome.error not in self._known_errors:
                 raise SimulationError("gave up", f"{attempt.name} failed by what no broker said: {outcome}")

@@ -297,6 +297,11 @@ def test_a_leader_that_was_cut_off_may_have_a_batch_numbered_again_that_is_store
     assert kept[0].world.reached["stored twice, I: a leader that was cut off refused it as out of order"]
 
 
+def test_a_record_may_be_given_up_if_its_partition_went_with_its_topic() -> None:
+    """Seed 1010177: the topic was made again with fewer partitions, and the record had its partition."""
+    run(plan_of(1_010_177))
+
+
 def test_a_wait_for_memory_may_end_in_the_turn_in_which_the_last_batch_does() -> None:
     """Seed 614480: the callers of the batch had their answers before, and a request's time was over."""
     run(plan_of(614_480))
