@@ -131,6 +131,7 @@ def test_a_batch_that_is_none_says_what_is_wrong(http: HttpApp) -> None:
         eleven: "entries: must have 1 to 10 items, not more",
         large: "entries: must have 1 to 10 items, not more",
         b'{"entries":[{"id":"1"},{"id":"1"}]}': "entries: their ids must be distinct",
+        b'{"entries":[{"id":"1"},{"id":"1","partition_id":"x"}]}': "entries: their ids must be distinct",
         b'{"entries":[{"id":"1"},{}]}': f"entries[1].id: {name}",
         b'{"entries":{}}': "entries: must be an array of entries",
         b'{"entries":[],"acks":1}': "acks: unknown member; the only one is entries",
