@@ -179,7 +179,12 @@ class LastSeenEpochs:
         known = self._tables.get(table.name)
         explicit = self._explicit.get(table.name)
         if known is None or topic_id_changed:
-            self._keep_absent(table)
+            if topic_id_changed:
+                # Another topic. Java keeps the epochs of partitions that it does not have yet, and ignores
+                # them when they come, until theirs are greater.
+                self._explicit.pop(table.name, None)
+            else:
+                self._keep_absent(table)
             self._tables[table.name] = table
             return table, table.partition_count > 0
         if (

@@ -80,6 +80,10 @@ class PlainMetadata:
             if _is_stale(topic.error_code):
                 self.needs_full_update = True
             if topic.error_code == 0:
+                if self._is_another(topic):  # Java keeps the epochs of partitions that it does not have
+                    for key in [key for key in self.last_seen if key[0] == topic.name]:
+                        if key[1] not in topic.partitions:
+                            del self.last_seen[key]
                 for number, partition in topic.partitions.items():
                     kept = self._judge(topic, number, partition)
                     if kept is not None:
@@ -104,6 +108,10 @@ class PlainMetadata:
     def _merged(old: set[str], named: set[str], is_partial: bool, new: set[str]) -> set[str]:
         return (old - named) | new if is_partial else new
 
+    def _is_another(self, topic: PlainTopic) -> bool:
+        """Returns whether a topic was made again under its name."""
+        return topic.topic_id is not None and topic.topic_id != self.topic_ids.get(topic.name)
+
     def _judge(
         self, topic: PlainTopic, number: int, partition: PartitionMetadata
     ) -> PartitionMetadata | None:
@@ -113,7 +121,7 @@ class PlainMetadata:
             self.equivalent_responses = 0
             return partition
         seen = self.last_seen.get(key)
-        id_changed = topic.topic_id is not None and topic.topic_id != self.topic_ids.get(topic.name)
+        id_changed = self._is_another(topic)
         if seen is None or id_changed or partition.leader_epoch > seen:
             self.equivalent_responses = 0
         if seen is None or id_changed or partition.leader_epoch >= seen:

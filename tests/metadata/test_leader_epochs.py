@@ -232,7 +232,9 @@ def test_another_topic_id_ends_all_comparing(seen: LastSeenEpochs, cached: Topic
     recreated = leaders((2, 0))
     assert seen.accept(recreated, cached, topic_id_changed=True) == (recreated, True)
     assert seen.get("t", 0) == 0
-    assert seen.get("t", 1) == 5  # Java keeps it as well: nothing took it away
+    assert seen.get("t", 1) is None
+    grown = leaders((2, 0), (1, 0))
+    assert seen.accept(grown, recreated, topic_id_changed=False) == (grown, True)
 
 
 @pytest.mark.behaviour("META-12")

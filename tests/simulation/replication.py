@@ -91,6 +91,8 @@ class Replication(ABC):
         #: When all brokers forgot all producers.
         self.expired_ms: list[int] = []
         self._replicas: dict[tuple[int, UUID | None, Place], Replica] = {}
+        #: By leader, partition and epoch: what a leader with old metadata made of the in-sync replicas.
+        self._made_isr: dict[tuple[int, Place, int], Sequence[int]] = {}
         #: The topics that there are.
         self._names: set[str] = set()
         self._addresses = {broker: AliveBroker(broker, HOST, port) for port, broker in self.ports.items()}
@@ -171,14 +173,22 @@ class Replication(ABC):
         """Returns the in-sync replicas as a leader counts them.
 
         It changes them itself (AlterPartition), so it knows them even where its metadata is old, unless it is
-        cut off from the controller.
+        cut off from the controller. If another leads meanwhile, it knows what it made of them at last.
         """
         view = self.view(broker_id, place)
         if broker_id in self.isolated or self.is_stray(broker_id, place[0]):
             return view.isr
         true = self._true(place)
-        is_leader = (true.leader, true.leader_epoch) == (broker_id, view.leader_epoch)
-        return true.isr if is_leader else view.isr
+        if (true.leader, true.leader_epoch) == (broker_id, view.leader_epoch):
+            return true.isr
+        return self._made_isr.get((broker_id, place, view.leader_epoch), view.isr)
+
+    def _make_isr(self, leader: int, place: Place, isr: Sequence[int]) -> None:
+        """Changes the in-sync replicas of a partition that a broker leads."""
+        self.state.controller.set_isr(*place, isr)
+        view = self.view(leader, place)
+        if view.isr != tuple(isr):  # its metadata is old
+            self._made_isr[leader, place, view.leader_epoch] = isr
 
     def advance(self, broker_id: int, place: Place) -> None:
         """Moves a leader's high watermark, and answers what waited for it."""
@@ -290,7 +300,7 @@ class Replication(ABC):
             return
         self.world.reach("the in-sync replicas shrank")
         self.world.log(f"broker {leader}", f"{place[0]}-{place[1]}: {late} are not in sync")
-        self.state.controller.set_isr(*place, [other for other in isr if other not in late])
+        self._make_isr(leader, place, [other for other in isr if other not in late])
         self.advance(leader, place)
 
     def _grow(self, leader: int, follower: int, place: Place) -> None:
@@ -300,7 +310,7 @@ class Replication(ABC):
         if true.leader != leader or {leader, follower} & self.isolated or follower not in self._alive:
             return
         self.world.log(f"broker {leader}", f"{place[0]}-{place[1]}: broker {follower} is in sync again")
-        self.state.controller.set_isr(*place, sorted({*true.isr, follower}))
+        self._make_isr(leader, place, sorted({*true.isr, follower}))
 
     @property
     def _alive(self) -> frozenset[int]:

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _NEVER_WOKEN: Final = -1
+#: How long the server looks whether what was answered has been sent.
+_SENDS_FOR_MS: Final = 20
 #: The files that a spool has open: one for records, and one for dead letters.
 _OPEN_FILES: Final = 2
 
@@ -460,14 +462,17 @@ class Process:
             closing.add_done_callback(exit_process)
 
         def exit_process(closing: asyncio.Future[None]) -> None:
-            # The server waits until what was answered has been sent.
-            self.world.at(20, self._end_if_alive(closing, ended))
+            self.world.at(_SENDS_FOR_MS, self._end_if_alive(closing, ended))
 
         self.loop.call_soon_threadsafe(drain)
 
     def _end_if_alive(self, closing: asyncio.Future[None], ended: Callable[[], None]) -> Callable[[], None]:
         def end() -> None:
             closing.result()  # raises what went wrong there
+            if self.loop.due_ms(self.world.now_ms) is not None and self.is_alive:
+                # The server waits until what was answered has been sent.
+                self.world.at(_SENDS_FOR_MS, end)
+                return
             if self.is_alive and self.spool is not None and self.spool.writer._queue:
                 raise SimulationError("answered", "SIGTERM left requests to the spool's writer")
             if self.is_alive:

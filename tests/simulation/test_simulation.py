@@ -297,6 +297,22 @@ def test_a_leader_that_was_cut_off_may_have_a_batch_numbered_again_that_is_store
     assert kept[0].world.reached["stored twice, I: a leader that was cut off refused it as out of order"]
 
 
+def test_a_topic_that_was_made_again_smaller_and_grows_has_its_new_partition() -> None:
+    """Seed 1013835: its leader epoch was compared with that of the deleted topic, and ignored for good."""
+    run(plan_of(1_013_835))
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1_013_396, id="a leader with old metadata counts the replicas that it let in itself"),
+        pytest.param(1_012_800, id="a busy loop sends its last answers before the process ends"),
+    ],
+)
+def test_brokers_and_processes_are_as_true_ones(seed: int) -> None:
+    run(plan_of(seed))
+
+
 def test_a_record_may_be_given_up_if_its_partition_went_with_its_topic() -> None:
     """Seed 1010177: the topic was made again with fewer partitions, and the record had its partition."""
     run(plan_of(1_010_177))
