@@ -136,6 +136,8 @@ class WriterActor:
         self._condition = writer._condition = _Notified()
         self._waits = True
         self._has_ended = False
+        #: Whether it is in a turn, while others run, because the disk is slow.
+        self.is_writing = False
 
     def due_ms(self, now_ms: int) -> int | None:
         writer = self._writer
@@ -148,10 +150,13 @@ class WriterActor:
         if not self._writer._has_work():
             self._has_ended = True
             return
+        self.is_writing = True
         try:
             self._writer.turn()
         except KilledError:
             return
+        finally:
+            self.is_writing = False
         self._waits = not (self._writer._queue or self._writer._closed)
 
 
@@ -364,6 +369,7 @@ class Process:
             wake_soon=completions.wake_soon,
         )
         self.spool: Spool | None = None
+        self._writer: WriterActor | None = None
         self._actors: list[Any] = [self.loop]
         if disk is not None:
             spool_producer = SimulatedProducer(
@@ -379,7 +385,8 @@ class Process:
             self.spool = Spool(settings, spool_producer, clock, disk)
             self.spool._call = completions.call
             self.spool_producer = spool_producer
-            self._actors += [WriterActor(self.spool.writer), DeliveryActor(world, self.spool.delivery)]
+            self._writer = WriterActor(self.spool.writer)
+            self._actors += [self._writer, DeliveryActor(world, self.spool.delivery)]
         self.sidecar = build_sidecar(settings, self.producer, "0", slowness, notice, self.spool)
         sidecar = self.sidecar
         endpoint = ProduceEndpoint(
@@ -469,8 +476,9 @@ class Process:
     def _end_if_alive(self, closing: asyncio.Future[None], ended: Callable[[], None]) -> Callable[[], None]:
         def end() -> None:
             closing.result()  # raises what went wrong there
-            if self.loop.due_ms(self.world.now_ms) is not None and self.is_alive:
-                # The server waits until what was answered has been sent.
+            is_answering = self.loop.due_ms(self.world.now_ms) is not None
+            if self.is_alive and (is_answering or (self._writer is not None and self._writer.is_writing)):
+                # The close waits for the disk, and the server until what was answered has been sent.
                 self.world.at(_SENDS_FOR_MS, end)
                 return
             if self.is_alive and self.spool is not None and self.spool.writer._queue:

@@ -417,6 +417,28 @@ def test_made_up_names_are_limited_per_second() -> None:
     assert web.get("/v1/topics/c", ends=web.producer.say_unknown).status_code == 404
 
 
+def test_a_topic_that_was_made_again_smaller_and_grows_has_its_new_partition() -> None:
+    sidecar = SimulatedSidecar()
+
+    async def partitions() -> int:
+        await sidecar.sleep(int(sidecar.producer.config.metadata_max_age_ms))
+        answer = await sidecar.get("/v1/topics/orders")
+        return len(answer.json()["partitions"])
+
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", partitions=2, replication_factor=3)
+        sidecar.controller.move_leader("orders", 1, 3, epoch=7)
+        assert await partitions() == 2
+        sidecar.controller.delete_topic("orders")
+        sidecar.controller.create_topic("orders", partitions=1, replication_factor=3)
+        assert await partitions() == 1
+        sidecar.controller.add_partitions("orders", 2)
+        assert await partitions() == 2
+
+    run(scenario())
+    sidecar.close()
+
+
 def test_hundreds_of_topics_that_exist_can_be_looked_up_at_once_after_a_start() -> None:
     """More than the limit of unknown ones, which is for names that no topic has."""
     sidecar = SimulatedSidecar()
