@@ -6,7 +6,7 @@ import json
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import httpx
 import pytest
@@ -22,6 +22,8 @@ from tests.support.waiting import patient
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+EVENTS_TOPIC: Final = "events-of-sidecars"
 
 
 @pytest.fixture
@@ -143,7 +145,8 @@ class Tried:
 @pytest.fixture(scope="module")
 def tried() -> Iterator[Tried]:
     ports = ["--api-port", "0", "--admin-port", "0"]
-    command = [sys.executable, "-m", "service", "serve", "--embedded", "--log-level", "warning", *ports]
+    options = ["--log-level", "warning", "--events-topic", EVENTS_TOPIC]
+    command = [sys.executable, "-m", "service", "serve", "--embedded", *options, *ports]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         try:
             found = Tried(process)
@@ -168,6 +171,10 @@ def test_the_suggested_calls_work(tried: Tried) -> None:
     assert (stop, broker) == ("stop", "1")
     status = subprocess.run([*command, "status", option, port], check=True, capture_output=True)
     assert b"127.0.0.1:" in status.stdout
+
+
+def test_the_topic_for_events_is_there(tried: Tried) -> None:
+    assert tried.api.get(f"/v1/topics/{EVENTS_TOPIC}").status_code == 200
 
 
 def test_a_stopped_brokers_partitions_are_led_and_written_to_elsewhere(tried: Tried) -> None:
@@ -197,9 +204,8 @@ def test_delayed_records_are_stored_before_they_are_acknowledged(tried: Tried) -
 
 
 def partitions(tried: Tried) -> list[dict[str, object]]:
-    (topic,) = tried.admin.get("/embedded").json()["topics"]
-    assert topic["name"] == "demo"
-    return list(topic["partitions"])
+    topics = {topic["name"]: topic for topic in tried.admin.get("/embedded").json()["topics"]}
+    return list(topics["demo"]["partitions"])
 
 
 def test_an_impossible_call_is_refused_with_the_possible_values(tried: Tried) -> None:
