@@ -57,6 +57,9 @@ _SHRUNK_MS: Final = 1_500
 _AHEAD: Final = 0.03
 _AHEAD_OF_IT: Final = 120
 _LONGEST_AHEAD_MS: Final = 150
+#: How many seeds have callers who leave while they wait for a partition, and nothing else happens; and when.
+_LEFT_ALONE: Final = 0.05
+_ALONE_MS: Final = (BUSY_MS + 1_000, BUSY_MS + 1_700, BUSY_MS + 2_300)
 #: How many seeds have callers with tokens, who use each other's keys.
 _TENANTS: Final = 0.1
 #: How many seeds have records with empty values.
@@ -270,6 +273,11 @@ def plan_of(seed: int) -> Plan:
         topics[0] = topics[0]._replace(created_ms=0, grows_ms=grows_ms, grows_when_full=False)
         came = _ahead(ahead, topics[0], grows_ms, kafka)
         requests += [_moved(one, 0, len(requests)) for one in came]
+    alone = Random(f"left alone {seed}")
+    if alone.random() < _LEFT_ALONE:
+        record = RecordPlan("r0.0", None, topics[0].partitions + 5, 20)
+        first = plain_request(0, 0, topics[0].name, [record], kafka)._replace(leaves_after_ms=60)
+        requests += [_moved(first, at_ms, len(requests) + n) for n, at_ms in enumerate(_ALONE_MS)]
     tenants = Random(f"tenants {seed}")
     if tenants.random() < _TENANTS:
         requests = _of_tenants(requests, tenants)
