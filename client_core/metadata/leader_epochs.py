@@ -180,9 +180,9 @@ class LastSeenEpochs:
         explicit = self._explicit.get(table.name)
         if known is None or topic_id_changed:
             if topic_id_changed:
-                # Another topic. Java keeps the epochs of partitions that it does not have yet, and ignores
-                # them when they come, until theirs are greater.
-                self._explicit.pop(table.name, None)
+                # It is another topic. Java keeps the epochs of partitions that it does not have yet. It
+                # ignores such a partition when it comes, until its epoch is greater.
+                self._write_down(table.name, {})
             else:
                 self._keep_absent(table)
             self._tables[table.name] = table

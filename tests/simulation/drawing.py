@@ -53,9 +53,10 @@ _LARGE_FLOODS: Final = 0.03
 _SHRINKS: Final = 0.05
 #: How long records of such a topic may take.
 _SHRUNK_MS: Final = 1_500
-#: How many seeds have a caller who sends for a partition, without a pause, before it is there and after.
+#: How many seeds have a caller who sends for a partition before it is there and after; how many requests, and
+#: how long before at most.
 _AHEAD: Final = 0.03
-_AHEAD_OF_IT: Final = 120
+_REQUESTS_AHEAD: Final = 120
 _LONGEST_AHEAD_MS: Final = 150
 #: How many seeds have callers who leave while they wait for a partition, and nothing else happens; and when.
 _LEFT_ALONE: Final = 0.05
@@ -475,7 +476,7 @@ def _ahead(random: Random, topic: TopicPlan, at_ms: int, kafka: Mapping[str, str
     apart_ms = random.choice((2, 3, 4))  # a loop that is kept waiting now and then keeps up with these
     record = RecordPlan("r0.0", None, topic.partitions, 20)
     first = plain_request(0, at_ms - random.randint(0, _LONGEST_AHEAD_MS), topic.name, [record], kafka)
-    return [_moved(first, number * apart_ms, number) for number in range(_AHEAD_OF_IT)]
+    return [_moved(first, number * apart_ms, number) for number in range(_REQUESTS_AHEAD)]
 
 
 def _in_a_pipeline(random: Random) -> FaultPlan:

@@ -25,7 +25,7 @@ from service.wire.asgi import ABORT, as_get, head_of, respond
 from service.wire.asgi import BODY as TAKE_BODY
 from tests.support.coroutine_tests import until
 from tests.support.http_app import NativeApp
-from tests.support.served import Served, on_each_loop
+from tests.support.served import Caller, Served, on_each_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,11 +95,16 @@ class Echo:
         """The answers to these bytes, where the first answer waits until all of them were read."""
         assert self.gate is not None
         async with Served(self) as served:
-            caller = await served.call()
-            caller.send(written)
-            await until(lambda: self.waiting == 1)
+            caller = await self.held(served, written)
             self.gate.set()
             return await caller.until_closed()
+
+    async def held(self, served: Served, written: bytes) -> Caller:
+        """A caller who has sent these bytes, and whose first answer waits."""
+        caller = await served.call()
+        caller.send(written)
+        await until(lambda: self.waiting == 1)
+        return caller
 
 
 async def answered(send: Send, body: bytes = b"") -> None:
@@ -135,9 +140,7 @@ def with_orders() -> NativeApp:
 async def test_a_caller_of_a_long_answer_who_leaves_is_noticed_with_a_request_behind_it() -> None:
     echo = Echo(is_held=True)
     async with Served(echo) as served:
-        caller = await served.call()
-        caller.send(GET)
-        await until(lambda: echo.waiting == 1)
+        caller = await echo.held(served, GET)
         caller.send(GET)
         await until(lambda: len(served.protocols[0].pipeline) == 1)
         await caller.hang_up()
@@ -148,9 +151,7 @@ async def test_a_caller_of_a_long_answer_who_leaves_is_noticed_with_a_request_be
 async def test_a_large_body_behind_a_long_answer_is_read_no_further_than_any() -> None:
     echo = Echo(is_held=True)
     async with Served(echo) as served:
-        caller = await served.call()
-        caller.send(GET)
-        await until(lambda: echo.waiting == 1)
+        caller = await echo.held(served, GET)
         caller.send(POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(LARGE))
         caller.send(LARGE)
         (protocol,) = served.protocols
@@ -216,9 +217,7 @@ async def test_a_queued_request_in_broken_chunks_is_refused_in_its_turn_and_neve
 async def test_a_disconnect_ends_the_running_request_though_others_are_queued_behind_it() -> None:
     echo = Echo(is_held=True)
     async with Served(echo) as served:
-        caller = await served.call()
-        caller.send(GET * 3)
-        await until(lambda: echo.waiting == 1)
+        caller = await echo.held(served, GET * 3)
         await caller.hang_up()
         await until(lambda: echo.gone == 1)
         await until(lambda: not served.connections.open)
