@@ -41,7 +41,7 @@ from tests.simulation.wire import identity_of
 from tests.simulation.world import SimulationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from client_core import ProducerRecord
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers import ReplicatedBrokers
     from tests.simulation.callers import Attempt, Outcome
     from tests.simulation.copies import Tries
-    from tests.simulation.plan import RecordPlan, RequestPlan
+    from tests.simulation.plan import RecordPlan
     from tests.simulation.run import Run
     from tests.simulation.sidecar import Process
 
@@ -156,17 +156,24 @@ class Judge:
                     "late", f"{attempt.name} was answered 504, and {other.name} was {other.status} before"
                 )
 
-    def _is_in_vain(self, request: RequestPlan, record: RecordPlan, outcome: Outcome) -> bool:
+    def _is_in_vain(self, attempt: Attempt, record: RecordPlan, outcome: Outcome) -> bool:
         """Returns whether a record was given up though all has worked for so long that it must be written.
 
-        A topic that was made again may not have its partition.
+        A topic that was made again may not have its partition. A record that brokers refuse as out of order,
+        because they forgot its producer and took a later one first, can't be written any more.
         """
-        healed_ms = self._run.healed_ms
+        request, healed_ms = attempt.request, self._run.healed_ms
         if healed_ms is None or request.timeout_ms < _RECOVERED_AFTER_MS or outcome.phase != "delivery":
             return False
         if request.topic_of(record) in self._run.deleted:
             return False
-        return outcome.error == _TIMED_OUT and self._world.now_ms - healed_ms > _RECOVERED_AFTER_MS
+        if outcome.error != _TIMED_OUT or self._world.now_ms - healed_ms <= _RECOVERED_AFTER_MS:
+            return False
+        if Errors.OUT_OF_ORDER_SEQUENCE_NUMBER.name not in outcome.detail:
+            return True
+        client, value = attempt.process.producer.network.name, value_of(record)
+        places = [place for place in self._brokers.places() if place[0] == request.topic_of(record)]
+        return not any(True for place in places for _ in overtaken_ms(self._brokers, client, place, value))
 
     def _judge_failures(self, attempt: Attempt, outcomes: list[Outcome]) -> None:
         """Each failure must have had its cause."""
@@ -184,7 +191,7 @@ class Judge:
                     raise SimulationError(
                         "gave up", f"{attempt.name} failed {left_ms} ms before drain_timeout_ms: {outcome}"
                     )
-            elif self._is_in_vain(attempt.request, record, outcome):
+            elif self._is_in_vain(attempt, record, outcome):
                 raise SimulationError("gave up", f"{attempt.name} failed though brokers answer: {outcome}")
             elif outcome.phase == "delivery" and outcome.error not in self._known_errors:
                 raise SimulationError("gave up", f"{attempt.name} failed by what no broker said: {outcome}")
@@ -617,17 +624,28 @@ def came_first_where_all_was_forgotten(
     They accept any sequence then, and the client can't know. So an earlier batch that is still on its way, to
     a leader that hangs, is refused and written behind it.
     """
-    wire = brokers.wire
+    later_ms, earlier_ms = (_stored_ms(brokers, client, place, [one]) for one in (value, earlier))
+    return any(
+        first_ms <= min(later_ms) and first_ms < min(earlier_ms)
+        for first_ms in overtaken_ms(brokers, client, place, earlier)
+    )
 
-    def stored_ms(values: Iterable[bytes]) -> list[int]:
-        appends = (append for one in values for append in wire.appends.get(one, ()))
-        return [append.at_ms for append in appends if (append.client, append.place) == (client, place)]
 
-    sent_ms, all_ms = wire.first_sent_ms(client, earlier), stored_ms(wire.appends)
+def overtaken_ms(
+    brokers: ReplicatedBrokers, client: str, place: tuple[str, int], value: bytes
+) -> Iterator[int]:
+    """Yields when brokers that had forgotten the producer took another record, though this one was sent."""
+    sent_ms = brokers.wire.first_sent_ms(client, value)
+    all_ms = _stored_ms(brokers, client, place, brokers.wire.appends)
+    own_ms = _stored_ms(brokers, client, place, [value])
     for expired_ms in brokers.expired_ms:
         first_ms = min((at_ms for at_ms in all_ms if at_ms >= expired_ms), default=None)
-        if first_ms is None or sent_ms is None:
-            continue
-        if sent_ms <= first_ms <= min(stored_ms([value])) and first_ms < min(stored_ms([earlier])):
-            return True
-    return False
+        if first_ms is not None and sent_ms is not None and sent_ms <= first_ms and first_ms not in own_ms:
+            yield first_ms
+
+
+def _stored_ms(
+    brokers: ReplicatedBrokers, client: str, place: tuple[str, int], values: Iterable[bytes]
+) -> list[int]:
+    appends = (append for one in values for append in brokers.wire.appends.get(one, ()))
+    return [append.at_ms for append in appends if (append.client, append.place) == (client, place)]

@@ -318,6 +318,11 @@ def test_a_record_may_be_given_up_if_its_partition_went_with_its_topic() -> None
     run(plan_of(1_010_177))
 
 
+def test_a_record_may_be_given_up_if_brokers_forgot_its_producer_and_took_a_later_one() -> None:
+    """Seed 1080037: its leader hung, and the next one knew nothing of the producer."""
+    run(plan_of(1_080_037))
+
+
 def test_a_wait_for_memory_may_end_in_the_turn_in_which_the_last_batch_does() -> None:
     """Seed 614480: the callers of the batch had their answers before, and a request's time was over."""
     run(plan_of(614_480))
