@@ -113,8 +113,9 @@ test: setup  ## what every commit passes: minutes, a real three-broker Kafka inc
 	$(BIN)/python -m tests.support.compiled_tests
 	$(PYTEST) -m "not long"
 
-test-pipeline-killed: setup java pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point and call: an hour
+test-pipeline-killed: setup java kafka-jars pipeline-jars  ## the pipeline's driver killed with SIGKILL at every point, call and random times: an hour. KILLS=100, SEED=1
 	$(BIN)/python -m tests.pipeline.killed_chain
+	$(BIN)/python -m tests.pipeline.killed_times $(or $(KILLS),100) $(or $(SEED),1)
 
 test-pipeline-hostile: setup java pipeline-jars  ## both stores make every table of events that no cluster emits. EVENTS=1000000, SEED=1
 	$(BIN)/python -m tests.pipeline.extreme_events $(or $(EVENTS),1000000) $(or $(SEED),1)

@@ -2,10 +2,8 @@
 
     python -m tests.pipeline.killed_chain [few]     every point, both stores: `make test-pipeline-killed`
 
-Then each store's first run is killed at KILLS random instants. Every second time the next driver resumes from
-the state that the killed one left; else it begins anew. Last, there is a run on each state of the disk after
-each file-system call of a first, a later and a rebuilding run, and of `forget` (killed_states.py). The first
-two parts are mostly starts of Spark, so those that do not depend on each other run in parallel.
+Then there is a run on each state of the disk after each file-system call of a first, a later and a rebuilding
+run, of `forget` and of `maintain` (killed_states.py). Kills at random times: killed_times.py.
 
 A chain is one pair of stores (Parquet, Delta) and one driver after the other on them. All but the last are
 killed with SIGKILL at a point of their own (killed_job.py); the last runs to its end.
@@ -17,13 +15,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pipeline.stores.store import KINDS
 from tests.pipeline.kept_tables import differences, kept_tables
-from tests.pipeline.killed_job import ALL, FEW, NEVER_CAME
+from tests.pipeline.killed_job import ALL
 from tests.pipeline.killed_states import run_on_each_state
 from tests.pipeline.simulate import plan_for, write
 
@@ -32,10 +29,6 @@ if TYPE_CHECKING:
 
     from tests.pipeline.kept_tables import Tables
 
-#: Of a first run, so many are killed, in each store: the first moments, and far into it.
-KILLS: Final = 3
-_FIRST_KILL_MS: Final = 500
-_LATER_BY: Final = 4
 _ROOT: Final = Path(__file__).parents[2]
 #: Each where a driver that is killed there, and restarted, comes to the next one.
 POINTS: Final = (
@@ -59,29 +52,12 @@ def write_events(folder: Path) -> None:
     )
 
 
-def run_killed_at(points: Sequence[str], events: Path, out: Path, tables: str = ALL) -> None:
+def run_killed_at(points: Sequence[str], events: str | Path, out: Path, tables: str = ALL) -> None:
     """One driver after the other, each killed at its point; then one that is not."""
     for point in (*points, ""):
         done = driver([str(events), str(out), tables, point])
         wanted = -signal.SIGKILL if point else 0
         assert done.returncode == wanted, f"at {point}: {done.returncode}\n{done.stderr}"
-
-
-def kill_first_runs(events: Path, out: Path, kind: str, wanted: Tables, tables: str) -> int:
-    """The store's first run, killed ever later; then a run to the end, whose tables are compared."""
-    stuck = 0
-    for kill in range(KILLS):
-        after_ms = _FIRST_KILL_MS * _LATER_BY**kill
-        folder = out / f"{kind}-{kill}"
-        words = [str(events), str(folder), tables]
-        for point in [f"after:{kind}:{after_ms}"] * (1 + kill % 2):
-            killed = driver([*words, point])
-            assert killed.returncode in (-signal.SIGKILL, NEVER_CAME), killed.stderr
-        done = driver([*words, ""])
-        found = differences(kept_tables(folder / kind), wanted) if done.returncode == 0 else done.stderr
-        stuck += bool(found)
-        _say(f"{kind}, killed {after_ms} ms after its first run began: {found or 'the same tables'}")
-    return stuck
 
 
 def kill_at_all_points(events: Path, out: Path, wanted: Tables, tables: str) -> int:
@@ -93,7 +69,8 @@ def kill_at_all_points(events: Path, out: Path, wanted: Tables, tables: str) -> 
     return sum(map(bool, wrong.values()))
 
 
-def _undisturbed(events: Path, out: Path, tables: str) -> Tables:
+def undisturbed(events: str | Path, out: Path, tables: str) -> Tables:
+    """Returns the tables of a run to its end."""
     run_killed_at((), events, out, tables)
     return kept_tables(out / KINDS[0])
 
@@ -116,20 +93,14 @@ def driver(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 def main(tables: str = ALL) -> int:
     """Prints what it finds; 1 if any table differs. Minutes, all cores; fewer with a `few` of the tables."""
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(1 + len(KINDS)) as pool:
+    with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         events = work / "events"
         write_events(events)
-        wanted, wanted_of_few = pool.map(
-            lambda which: _undisturbed(events, work / f"undisturbed-{which}", which), (tables, FEW)
-        )
+        wanted = undisturbed(events, work / "undisturbed", tables)
         rows = sum(sum(table.values()) for table in wanted.values())
         _say(f"undisturbed: {rows:,} rows in {len(wanted)} tables")
-        killed = [pool.submit(kill_at_all_points, events, work / "killed", wanted, tables)]
-        killed += [
-            pool.submit(kill_first_runs, events, work / "first", kind, wanted_of_few, FEW) for kind in KINDS
-        ]
-        wrong = sum(each.result() for each in killed)
+        wrong = kill_at_all_points(events, work / "killed", wanted, tables)
         wrong += run_on_each_state(events, work / "states")
         return 1 if wrong else 0
 

@@ -2,13 +2,14 @@
 
     python -m tests.pipeline.killed_job INPUT OUT none|one|few|all [POINT]
 
-All tables, a few of silver and gold, one of each, or bronze alone, as each costs a second of every start.
-POINT is a name with which `Job` calls its `at`, and the number of the call: `offsets:2` stops when the second
-batch is known. Two points, with a comma between, are Parquet's and Delta's. Both jobs run in one Spark, each
-up to its point; then the whole process group, Java included, is killed. Two jobs share a process, because the
-start of Spark is the cost of such a test. Without POINT they run to their end. If one of them never comes to
-its point, the process ends with 3. There are two special forms. `after:delta:250` runs the job into that
-store alone and kills it 250 ms after it began; if it ended before that, the process ends with 3.
+INPUT is a folder of files, or kafka://SERVERS/TOPIC. All tables, a few of silver and gold, one of each, or
+bronze alone, as each costs a second of every start. POINT is a name with which `Job` calls its `at`, and the
+number of the call: `offsets:2` stops when the second batch is known. Two points, with a comma between, are
+Parquet's and Delta's. Both jobs run in one Spark, each up to its point; then the whole process group, Java
+included, is killed. Two jobs share a process, because the start of Spark is the cost of such a test. Without
+POINT they run to their end. If one of them never comes to its point, the process ends with 3. There are two
+special forms. `after:delta:250` runs the job into that store alone and kills it 250 ms after it began; if it
+ended before that, the process ends with 3.
 `first:delta` is the very first write into Delta, bronze_events, killed when the table has a log and no
 commit.
 """
@@ -29,7 +30,7 @@ from pipeline.progress import Progress
 from pipeline.silver import SILVER
 from pipeline.silver.partitions import EPOCH_SIGHTS, LEADER_EPOCHS, TOPIC_ENDS
 from pipeline.silver.sidecars import REFRESHES, SEQS, SIDECARS
-from pipeline.sources import FilesSource
+from pipeline.sources import FilesSource, KafkaSource
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import DELTA, KINDS
 from pipeline.tables import (
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+KAFKA: Final = "kafka://"
 FILES_A_BATCH: Final = 2
+RECORDS_A_BATCH: Final = 600
 FEW: Final = "few"
 ALL: Final = "all"
 #: Bronze alone.
@@ -95,10 +98,13 @@ def job_on(
     tables: str,
     at: Callable[[str], None] = lambda _: None,
 ) -> Job:
-    """The job from a folder of files into a store of this kind."""
+    """The job from a folder of files, or a topic, into a store of this kind."""
+    servers, _, topic = source.removeprefix(KAFKA).partition("/")
     return Job(
         spark,
-        FilesSource(source, FILES_A_BATCH),
+        KafkaSource(servers, topic, max_records_per_batch=RECORDS_A_BATCH)
+        if source.startswith(KAFKA)
+        else FilesSource(source, FILES_A_BATCH),
         open_store(spark, out, kind, to_write=True),
         Progress(sys.stderr, lambda: 0.0, shows=False),
         stop=threading.Event(),
@@ -115,7 +121,8 @@ def main(source: str, out: str, tables: str, point: str = "") -> int:
         if point.startswith("after:"):
             _, kind, after_ms = point.split(":")
             _kill_after(int(after_ms))
-            job_on(spark, source, f"{out}/{kind}", kind, tables).run()
+            failed = job_on(spark, source, f"{out}/{kind}", kind, tables).run().failed
+            assert not failed, failed
             return NEVER_CAME
         if point == FIRST_WRITE:
             _hold_the_first_write(spark, f"{out}/{DELTA}")
