@@ -283,7 +283,6 @@ class ReplicatedBrokers(Replication):
 
     def answer_waiting(self, broker_id: int, place: Place) -> None:
         view, replica = self.view(broker_id, place), self.replica(broker_id, place)
-        config = self.state.controller.config(place[0])
         for waiting in list(self._waiting[broker_id]):
             need = waiting.needs.get(place)
             if need is None:
@@ -295,7 +294,7 @@ class ReplicatedBrokers(Replication):
                 waiting.errors[place] = Errors.NOT_LEADER_OR_FOLLOWER
             elif replica.hw < end:
                 continue
-            elif len(self.isr(broker_id, place)) < min(config.min_insync_replicas, len(view.replicas)):
+            elif self.is_under_min_isr(broker_id, place):
                 waiting.errors[place] = Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             del waiting.needs[place]
             if not waiting.needs:

@@ -2,7 +2,8 @@
 
     in-sync replicas    a follower that is slow, cut off or dead leaves them after REPLICA_LAG_MS, and comes
                         back once it has caught up
-    high watermark      what all of them have
+    high watermark      what all of them have; while they are fewer than min.insync.replicas, it stays
+                        (KAFKA-15583; in brokers before 3.7 it moves)
     elections           a dead or fenced broker leads until its session ends; then an in-sync replica leads,
                         or nobody, or (unclean) one that lacks acknowledged records
     truncation          a replica that follows another leader drops what that one does not have
@@ -83,6 +84,8 @@ class Replication(ABC):
         self.lost_by_kafka: set[bytes] = set()
         #: Values that were cut off a log; lost where only the leader had acknowledged them.
         self.truncated: set[bytes] = set()
+        #: Whether they are of a version before 3.7.
+        self.are_old = False
         #: The highest high watermark of each partition; that of a new leader is behind it for a while.
         self.committed_to: dict[Place, int] = {}
         self.wire: Final = WireTrace()
@@ -165,9 +168,7 @@ class Replication(ABC):
     def is_cut_off(self, broker_id: int, place: Place) -> bool:
         """Returns whether another broker leads the partition now."""
         topic = self.state.controller.topic(place[0])
-        return (
-            topic is not None and place[1] < len(topic.partitions) and self._true(place).leader != broker_id
-        )
+        return topic is not None and place[1] < len(topic.partitions) and self.true(place).leader != broker_id
 
     def isr(self, broker_id: int, place: Place) -> Sequence[int]:
         """Returns the in-sync replicas as a leader counts them.
@@ -178,10 +179,16 @@ class Replication(ABC):
         view = self.view(broker_id, place)
         if broker_id in self.isolated or self.is_stray(broker_id, place[0]):
             return view.isr
-        true = self._true(place)
+        true = self.true(place)
         if (true.leader, true.leader_epoch) == (broker_id, view.leader_epoch):
             return true.isr
         return self._made_isr.get((broker_id, place, view.leader_epoch), view.isr)
+
+    def is_under_min_isr(self, broker_id: int, place: Place) -> bool:
+        """Returns whether a leader counts too few in-sync replicas for acks=all."""
+        config = self.state.controller.config(place[0])
+        least = min(config.min_insync_replicas, len(self.view(broker_id, place).replicas))
+        return len(self.isr(broker_id, place)) < least
 
     def _make_isr(self, leader: int, place: Place, isr: Sequence[int]) -> None:
         """Changes the in-sync replicas of a partition that a broker leads."""
@@ -197,9 +204,11 @@ class Replication(ABC):
         view = self.view(broker_id, place)
         replica = self.replica(broker_id, place)
         if view.leader == broker_id:
-            ends = [replica.log.end_offset]
-            ends += [replica.ends.get(other, 0) for other in self.isr(broker_id, place) if other != broker_id]
-            replica.hw = max(replica.hw, min(ends))
+            if self.are_old or not self.is_under_min_isr(broker_id, place):
+                isr = self.isr(broker_id, place)
+                ends = [replica.log.end_offset]
+                ends += [replica.ends.get(other, 0) for other in isr if other != broker_id]
+                replica.hw = max(replica.hw, min(ends))
             self.committed_to[place] = max(self.committed_to.get(place, 0), replica.hw)
         self.answer_waiting(broker_id, place)
 
@@ -292,7 +301,7 @@ class Replication(ABC):
         if view is None:
             return
         replica = self.replica(leader, place)
-        if view.leader != leader or self._true(place).leader != leader:
+        if view.leader != leader or self.true(place).leader != leader:
             return
         isr = self.isr(leader, place)
         late = [other for other in isr if other != leader and replica.ends.get(other, 0) < end]
@@ -306,7 +315,7 @@ class Replication(ABC):
     def _grow(self, leader: int, follower: int, place: Place) -> None:
         if self.is_stray(leader, place[0]):
             return
-        true = self._true(place)
+        true = self.true(place)
         if true.leader != leader or {leader, follower} & self.isolated or follower not in self._alive:
             return
         self.world.log(f"broker {leader}", f"{place[0]}-{place[1]}: broker {follower} is in sync again")
@@ -316,7 +325,7 @@ class Replication(ABC):
     def _alive(self) -> frozenset[int]:
         return self.state.controller.alive
 
-    def _true(self, place: Place) -> PartitionState:
+    def true(self, place: Place) -> PartitionState:
         topic = self.state.controller.topic(place[0])
         assert topic is not None
         return topic.partitions[place[1]]
@@ -393,11 +402,11 @@ class Replication(ABC):
         self.state.controller.broker_failed(broker_id)
         self._leaders_changed(before)
         for place in self.places():
-            if self._true(place).leader is None and place[0] in self.unclean:
+            if self.true(place).leader is None and place[0] in self.unclean:
                 self.world.at(REPLICA_LAG_MS, partial(self._elect_uncleanly, place))
 
     def _elect_uncleanly(self, place: Place) -> None:
-        if place not in self.places() or self._true(place).leader is not None:
+        if place not in self.places() or self.true(place).leader is not None:
             return
         able = sorted(self.running & self._alive - self.isolated)
         if not able:
@@ -423,7 +432,7 @@ class Replication(ABC):
 
     def move_leader(self, place: Place) -> None:
         """An admin moves a leader to another in-sync replica."""
-        true = self._true(place)
+        true = self.true(place)
         others = [b for b in true.isr if b != true.leader and b in self.running and b not in self.isolated]
         if not others:
             return
@@ -432,12 +441,12 @@ class Replication(ABC):
         self._leaders_changed(before)
 
     def _leaders(self) -> dict[Place, PartitionState]:
-        return {place: self._true(place) for place in self.places()}
+        return {place: self.true(place) for place in self.places()}
 
     def _leaders_changed(self, before: dict[Place, PartitionState]) -> None:
         """Begins the reign of new leaders, as far as they and the old ones know of it."""
         for place, state in before.items():
-            true = self._true(place)
+            true = self.true(place)
             if true.leader_epoch != state.leader_epoch:
                 self.world.log("controller", f"{place[0]}-{place[1]}: leader {true.leader}, isr {true.isr}")
                 if true.leader is not None:
@@ -486,7 +495,7 @@ class Replication(ABC):
         """Returns where each value is in the logs of the present leaders."""
         found: dict[bytes, list[tuple[Place, StoredRecord]]] = {}
         for place in self.places():
-            leader = self._true(place).leader
+            leader = self.true(place).leader
             if leader is None:
                 continue
             for record in self.replica(leader, place).log.records(place[1]):

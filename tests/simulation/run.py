@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from tests.simulation.plan import FaultPlan, Plan, RequestPlan, TopicPlan
 
+#: The part of the seeds whose brokers are older than 3.7.
+_OLD_BROKERS: Final = 0.3
 #: The last fault has ended by then.
 _HEALED_MS: Final = BUSY_MS + 2_500
 _START_AGAIN_MS: Final = 200
@@ -100,6 +102,7 @@ class Run:
         self.world = World(plan.seed, story=story)
         self.random = Random(f"run {plan.seed}")
         self.brokers = ReplicatedBrokers(self.world, Random(f"brokers {plan.seed}"))
+        self.brokers.are_old = Random(f"below min.insync.replicas {plan.seed}").random() < _OLD_BROKERS
         self.brokers.wire.trace = [] if trace else None
         for topic in plan.topics:
             self.world.at(topic.created_ms, self._created(topic.name))

@@ -84,11 +84,11 @@ class Cluster:
 
     @property
     def leader(self) -> int | None:
-        return self.brokers._true(PLACE).leader
+        return self.brokers.true(PLACE).leader
 
     @property
     def isr(self) -> list[int]:
-        return list(self.brokers._true(PLACE).isr)
+        return list(self.brokers.true(PLACE).isr)
 
 
 def test_a_record_is_acknowledged_when_all_in_sync_replicas_have_it() -> None:
