@@ -172,10 +172,8 @@ class RealBrokers:
         wait_until(lambda: "throttled" in large.produce(batch(bytes(100_000))), what="quotas are known")
 
     def end(self) -> None:
-        for broker_id in tuple(self._paused):
-            self.resume(broker_id)
-        self._kafka.admin.remove_client_quotas()
         self._kafka.heal()
+        self._kafka.admin.remove_client_quotas()
         self._kafka.admin.delete_topic(self._topic)
 
 

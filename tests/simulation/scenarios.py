@@ -201,7 +201,6 @@ def _a_leader_that_was_killed_knows_the_last_batch(brokers: Brokers) -> Sequence
         brokers.kill(broker_id)
     brokers.await_isr(1)
     brokers.kill(1)
-    brokers.await_session_end(1)
     brokers.start(1)
     brokers.await_isr(1)
     return _sent_again(brokers, 1)
