@@ -67,6 +67,8 @@ _RECOVERED_AFTER_MS: Final = 3_000
 #: The fault that makes a reason for dead letters; a topic or a partition may be missing from the start.
 _REFUSED_BY: Final = {"forbidden": "no right to write", "too_large": "too large", "invalid": "clock jump"}
 _OF_TOPICS: Final = frozenset({"topic_gone", "partition_gone"})
+#: How near a new epoch is to a leader that moves.
+_AMID_MS: Final = 500
 #: Errors that the client has by itself.
 _TIMED_OUT: Final = "REQUEST_TIMED_OUT"
 _OWN_ERRORS: Final = frozenset({_TIMED_OUT, "NETWORK_EXCEPTION"})
@@ -415,10 +417,32 @@ class Judge:
         for appends in self._brokers.wire.appends.values():
             for append in appends:
                 epochs[append.client].add((append.producer_id, append.producer_epoch))
-        if any(len(of_client) > 1 for of_client in epochs.values()):
-            self._world.reach("a producer began a new epoch")
+        for client, of_client in epochs.items():
+            if len(of_client) > 1:
+                self._world.reach("a producer began a new epoch")
+                self._note_moves_amid_epochs(client)
         if any(client.startswith("spool") for client in epochs) and len(self._run.lives) > 1:
             self._world.reach("a spool went on after a restart")
+
+    def _note_moves_amid_epochs(self, client: str) -> None:
+        """Two batches of a partition are in flight, its leader moves, and a new epoch begins."""
+        wire = self._brokers.wire
+        of_client = [one for appends in wire.appends.values() for one in appends if one.client == client]
+        begun_ms: dict[tuple[int | None, int | None], int] = {}
+        for one in of_client:
+            epoch = one.producer_id, one.producer_epoch
+            begun_ms[epoch] = min(one.sent_ms, begun_ms.get(epoch, one.sent_ms))
+        for epoch_ms in sorted(begun_ms.values())[1:]:
+            in_flight: dict[tuple[str, int], set[bytes]] = defaultdict(set)
+            for one in of_client:
+                acked_ms = wire.acked_ms.get((client, one.place, one.batch))
+                if one.sent_ms < epoch_ms and (acked_ms is None or acked_ms > epoch_ms):
+                    in_flight[one.place].add(one.batch)
+            for place, batches in in_flight.items():
+                moved_ms = self._brokers.moved_ms.get(place, ())
+                if len(batches) > 1 and any(abs(at_ms - epoch_ms) < _AMID_MS for at_ms in moved_ms):
+                    self._world.reach("two batches in flight, a leader that moves, and a new epoch")
+                    return
 
     def _judge_stored(
         self,

@@ -91,6 +91,8 @@ class Replication(ABC):
         self.wire: Final = WireTrace()
         #: When a broker has forgotten batches of a producer, by partition.
         self.forgot: dict[Place, list[int]] = {}
+        #: When a partition got another leader, or none.
+        self.moved_ms: dict[Place, list[int]] = {}
         #: When all brokers forgot all producers.
         self.expired_ms: list[int] = []
         self._replicas: dict[tuple[int, UUID | None, Place], Replica] = {}
@@ -448,6 +450,7 @@ class Replication(ABC):
         for place, state in before.items():
             true = self.true(place)
             if true.leader_epoch != state.leader_epoch:
+                self.moved_ms.setdefault(place, []).append(self.world.now_ms)
                 self.world.log("controller", f"{place[0]}-{place[1]}: leader {true.leader}, isr {true.isr}")
                 if true.leader is not None:
                     self.replica(true.leader, place).ends.clear()
