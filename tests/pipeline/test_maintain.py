@@ -32,6 +32,7 @@ from pipeline.tables import (
 from tests.pipeline.days import Days
 from tests.pipeline.fleets import CLUSTER, ID, Boot, at, bronze
 from tests.pipeline.kept_tables import differences, kept_tables
+from tests.pipeline.killed_job import FEW, SILVER_OF
 from tests.pipeline.stories import assert_table
 from tests.pipeline.whole_pipeline import Tables, in_order
 
@@ -194,7 +195,7 @@ def test_boots_that_return_have_one_row_with_all_lines(spark: SparkSession, tmp_
 
     def refresh() -> Refresh:
         progress = Progress(io.StringIO(), lambda: 0.0, shows=False)
-        return Refresh(spark, store, progress, lambda _: None, gold=gold)
+        return Refresh(spark, store, progress, lambda _: None, silver=SILVER_OF[FEW], gold=gold)
 
     old = [event for boot in boots for event in boot.events]
     store.append(BRONZE_EVENTS, bronze(spark, old), BatchId("old", 0))
