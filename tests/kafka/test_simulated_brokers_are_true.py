@@ -9,15 +9,15 @@ import pytest
 
 from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
-from client_core.protocol.messages.produce_request import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from client_core.protocol.messages.produce_response import ProduceResponse
-from client_core.protocol.primitives import ZERO_UUID
 from client_core.testing.partition_log import read_batch, records_of
-from tests.simulation.scenarios import PATIENT_MS, SCENARIOS, Scenario
+from tests.simulation.scenarios import (
+    PATIENT_MS,
+    SCENARIOS,
+    VERSION,
+    Scenario,
+    outcome,
+    produce_request,
+)
 from tests.support.broker_views import SeenPartition, views
 from tests.support.kraft import KraftCluster
 from tests.support.security_admin import SecurityAdmin
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from tests.support.kafka_home import KafkaHome
 
-_VERSION: Final = 12
 _USER: Final = "ANONYMOUS"
 #: The position of the length in the header of a batch, and what lies before it.
 _LENGTH: Final = slice(8, 12)
@@ -78,15 +77,9 @@ class RealBrokers:
         self.await_isr(1, 2, 3)
 
     def produce(self, data: bytes, to: int = 1, *, acks: int = -1, timeout_ms: int = PATIENT_MS) -> str:
-        topic = TopicProduceData(self._topic, ZERO_UUID, (PartitionProduceData(0, data),))
-        request = ProduceRequest(None, acks, timeout_ms, (topic,)).encode(_VERSION)
+        request = produce_request(self._topic, data, acks, timeout_ms)
         with Wire(self._kafka.address(to), patience_s=patient(2 * PATIENT_MS / 1_000)) as wire:
-            answer = ProduceResponse.decode(wire.ask(ApiKey.PRODUCE, _VERSION, request), _VERSION)
-        partition = answer.responses[0].partition_responses[0]
-        throttled = ", throttled" if answer.throttle_time_ms else ""
-        if partition.error_code:
-            return Errors.of(partition.error_code).name + throttled
-        return f"offset {partition.base_offset}{throttled}"
+            return outcome(wire.ask(ApiKey.PRODUCE, VERSION, request))
 
     def wall_ms(self) -> int:
         return int(time.time() * 1_000)

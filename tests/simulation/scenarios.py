@@ -10,14 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from client_core.error_codes import Errors
+from client_core.protocol.messages.produce_request import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from client_core.protocol.messages.produce_response import ProduceResponse
+from client_core.protocol.primitives import ZERO_UUID
 from tests.support_tests.batches import batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: Shorter than the time after which a replica that stands still leaves the in-sync ones.
+#: Shorter than the time after which a replica that is paused leaves the in-sync ones.
 SOON_MS: Final = 300
 PATIENT_MS: Final = 30_000
+#: Of the Produce requests: the last that names topics, not their ids.
+VERSION: Final = 12
 _PRODUCER: Final = 4_000
 
 
@@ -38,7 +48,7 @@ class Brokers(Protocol):
         ...
 
     def pause(self, broker_id: int) -> None:
-        """A broker stands still, and may lose its session. It has asked the leader for nothing."""
+        """Stops a broker's process, which may lose its session. No request of it waits at the leader."""
         ...
 
     def resume(self, broker_id: int) -> None: ...
@@ -61,6 +71,22 @@ class Brokers(Protocol):
     def throttle(self) -> None:
         """Gives all clients a small quota of bytes."""
         ...
+
+
+def produce_request(topic: str, data: bytes, acks: int, timeout_ms: int) -> bytes:
+    """Returns the body of a Produce request of VERSION with one batch."""
+    of_topic = TopicProduceData(topic, ZERO_UUID, (PartitionProduceData(0, data),))
+    return ProduceRequest(None, acks, timeout_ms, (of_topic,)).encode(VERSION)
+
+
+def outcome(body: bytes) -> str:
+    """Returns what `Brokers.produce` does, from the body of the response."""
+    response = ProduceResponse.decode(body, VERSION)
+    partition = response.responses[0].partition_responses[0]
+    throttled = ", throttled" if response.throttle_time_ms else ""
+    if partition.error_code:
+        return Errors.of(partition.error_code).name + throttled
+    return f"offset {partition.base_offset}{throttled}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +128,7 @@ def _a_replica_leaves_and_enough_are_left(brokers: Brokers) -> Sequence[object]:
     return [*seen, brokers.values(3)]
 
 
-def _replicas_that_stand_still_for_a_moment(brokers: Brokers) -> Sequence[object]:
+def _replicas_that_are_paused_for_a_moment(brokers: Brokers) -> Sequence[object]:
     seen: list[object] = [brokers.produce(batch(b"a"))]
     brokers.pause(2)
     brokers.pause(3)
@@ -123,7 +149,7 @@ def _a_leader_dies(brokers: Brokers) -> Sequence[object]:
     return [*seen, brokers.leader(), brokers.produce(batch(b"d"), 1), brokers.values(1)]
 
 
-def _a_leader_stands_still_until_another_leads(brokers: Brokers) -> Sequence[object]:
+def _a_leader_is_paused_until_another_leads(brokers: Brokers) -> Sequence[object]:
     seen: list[object] = [brokers.produce(batch(b"a"))]
     brokers.pause(1)
     brokers.await_isr(2, 3)
@@ -149,14 +175,23 @@ def _what_only_the_old_leader_has(brokers: Brokers) -> Sequence[object]:
     return [*seen, brokers.values(), brokers.values(1)]
 
 
-def _the_last_replica_in_sync_dies(brokers: Brokers) -> Sequence[object]:
+def _only_broker_3_runs_and_lacks_a_record(brokers: Brokers) -> list[object]:
     seen: list[object] = [brokers.produce(batch(b"a"))]
-    brokers.kill(2)
-    brokers.kill(3)
-    brokers.await_isr(1)
+    _kill_both_followers(brokers)
     seen.append(brokers.produce(batch(b"b")))
     brokers.kill(1)
     brokers.start(3)
+    return seen
+
+
+def _kill_both_followers(brokers: Brokers) -> None:
+    brokers.kill(2)
+    brokers.kill(3)
+    brokers.await_isr(1)
+
+
+def _the_last_replica_in_sync_dies(brokers: Brokers) -> Sequence[object]:
+    seen = _only_broker_3_runs_and_lacks_a_record(brokers)
     brokers.await_session_end(1)
     seen += [brokers.leader(), brokers.produce(batch(b"c"), 3)]
     brokers.start(1)
@@ -165,18 +200,17 @@ def _the_last_replica_in_sync_dies(brokers: Brokers) -> Sequence[object]:
 
 
 def _an_unclean_leader(brokers: Brokers) -> Sequence[object]:
-    seen: list[object] = [brokers.produce(batch(b"a"))]
-    brokers.kill(2)
-    brokers.kill(3)
-    brokers.await_isr(1)
-    seen.append(brokers.produce(batch(b"b")))
-    brokers.kill(1)
-    brokers.start(3)
+    seen = _only_broker_3_runs_and_lacks_a_record(brokers)
     brokers.await_isr(3)
     seen += [brokers.leader(), brokers.produce(batch(b"c"), 3)]
     brokers.start(1)
     brokers.await_isr(1, 3)
     return [*seen, brokers.values(3), brokers.values(1)]
+
+
+def _seven_batches(brokers: Brokers) -> None:
+    for number in range(7):
+        brokers.produce(_numbered(brokers, b"%d" % number, number))
 
 
 def _sent_again(brokers: Brokers, broker_id: int) -> list[object]:
@@ -187,19 +221,15 @@ def _sent_again(brokers: Brokers, broker_id: int) -> list[object]:
 
 
 def _a_new_leader_knows_the_last_batches(brokers: Brokers) -> Sequence[object]:
-    for number in range(7):
-        brokers.produce(_numbered(brokers, b"%d" % number, number))
+    _seven_batches(brokers)
     brokers.kill(1)
     brokers.await_isr(2, 3)
     return _sent_again(brokers, 2)
 
 
 def _a_leader_that_was_killed_knows_the_last_batch(brokers: Brokers) -> Sequence[object]:
-    for number in range(7):
-        brokers.produce(_numbered(brokers, b"%d" % number, number))
-    for broker_id in (2, 3):
-        brokers.kill(broker_id)
-    brokers.await_isr(1)
+    _seven_batches(brokers)
+    _kill_both_followers(brokers)
     brokers.kill(1)
     brokers.start(1)
     brokers.await_isr(1)
@@ -264,8 +294,8 @@ SCENARIOS: Final = (
         ["offset 0", "offset 1", "offset 2", [b"a", b"b", b"c"]],
     ),
     Scenario(
-        "replicas that stand still for a moment",
-        _replicas_that_stand_still_for_a_moment,
+        "replicas that are paused for a moment",
+        _replicas_that_are_paused_for_a_moment,
         ["offset 0", "REQUEST_TIMED_OUT", "offset 2", [b"a", b"b", b"c"]],
     ),
     Scenario(
@@ -274,8 +304,8 @@ SCENARIOS: Final = (
         ["offset 0", 2, "offset 1", "NOT_LEADER_OR_FOLLOWER", 2, "NOT_LEADER_OR_FOLLOWER", [b"a", b"b"]],
     ),
     Scenario(
-        "a leader stands still until another leads",
-        _a_leader_stands_still_until_another_leads,
+        "a leader is paused until another leads",
+        _a_leader_is_paused_until_another_leads,
         ["offset 0", 2, "offset 1", 2, "NOT_LEADER_OR_FOLLOWER", [b"a", b"b"]],
     ),
     Scenario(

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_response_header, encode_request_header
-from client_core.protocol.messages.produce_request import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from client_core.protocol.messages.produce_response import ProduceResponse
-from client_core.protocol.primitives import ZERO_UUID
 from client_core.testing.controller import TopicConfig
 from tests.simulation.brokers import ReplicatedBrokers
 from tests.simulation.network import Connection
-from tests.simulation.scenarios import PATIENT_MS, SCENARIOS, Scenario
+from tests.simulation.scenarios import (
+    PATIENT_MS,
+    SCENARIOS,
+    VERSION,
+    Scenario,
+    outcome,
+    produce_request,
+)
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 _TOPIC: Final = "orders"
 _PLACE: Final = (_TOPIC, 0)
-_VERSION: Final = 12
 _SIZE_BYTES: Final = 4
 
 
@@ -62,21 +60,15 @@ class SimulatedBrokers:
         self._brokers.create_topic(_TOPIC, 1, config, unclean=self._scenario.unclean)
 
     def produce(self, data: bytes, to: int = 1, *, acks: int = -1, timeout_ms: int = PATIENT_MS) -> str:
-        topic = TopicProduceData(_TOPIC, ZERO_UUID, (PartitionProduceData(0, data),))
-        header = encode_request_header(ApiKey.PRODUCE, _VERSION, 1, None)
-        body = ProduceRequest(None, acks, timeout_ms, (topic,)).encode(_VERSION)
+        header = encode_request_header(ApiKey.PRODUCE, VERSION, 1, None)
+        request = header + produce_request(_TOPIC, data, acks, timeout_ms)
         caller = _Caller()
         connection = Connection(caller, to, to)  # type: ignore[arg-type]  # of the network `answered` is used
-        self._brokers.take(connection, header + body, self._world.now_ms)
+        self._brokers.take(connection, request, self._world.now_ms)
         self._until(lambda: caller.answer is not None)
         assert caller.answer is not None
-        _, offset = decode_response_header(caller.answer, ApiKey.PRODUCE, _VERSION)
-        answer = ProduceResponse.decode(caller.answer[offset:], _VERSION)
-        partition = answer.responses[0].partition_responses[0]
-        throttled = ", throttled" if answer.throttle_time_ms else ""
-        if partition.error_code:
-            return Errors.of(partition.error_code).name + throttled
-        return f"offset {partition.base_offset}{throttled}"
+        _, offset = decode_response_header(caller.answer, ApiKey.PRODUCE, VERSION)
+        return outcome(caller.answer[offset:])
 
     def _until(self, condition: Callable[[], bool]) -> None:
         assert self._world.run_until(condition, 2 * PATIENT_MS)
