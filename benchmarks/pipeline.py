@@ -10,8 +10,8 @@
     duckdb            six of the gold tables from the same files, in its own process
 
 The events are those of `python -m tests.pipeline.simulate`: a fifth of them about one partition, 1 % of the
-lines duplicated, 0.1 % broken. The fleet is calmer than the simulator's default: one failure and two
-incidents an hour, because the events of twice as many do not fit into a million. They are made once and kept
+lines duplicated, 0.1 % broken. The fleet is calmer than the simulator's default: three failures and six
+incidents in four hours, because the events of more do not fit into ten million. They are made once and kept
 in `.cache/bench-pipeline`. `growth` is the exponent of CPU over events: 1 is linear. The JVM's start
 dominates small sizes, so the growth of the difference is reported too. Recorded in results-pipeline.json, as
 `make bench` replaces results.json as a whole.
@@ -45,8 +45,9 @@ SIZES: Final = (2_000, 100_000, 1_000_000, 10_000_000)
 LARGEST: Final = 100_000_000
 ROUNDS: Final = 3
 SEED: Final = 7
-#: With the simulator's defaults failures alone give a sidecar more than its share of a million events.
-_CALM: Final = ("--churn", "1", "--incidents", "2")
+#: With more of them, failures alone give a sidecar more than its share of ten million events.
+_FAILURES_AN_HOUR: Final = "0.75"
+_CALM: Final = ("--churn", _FAILURES_AN_HOUR, "--incidents", "1.5")
 
 #: Bound: CPU of leader history by facts / by plain windows, at ten million events.
 HISTORY_GOAL: Final = 0.35
@@ -99,7 +100,7 @@ def main(sizes: str, with_largest: bool, rounds: int, results: Path) -> None:
 
 def made_events(size: int) -> Path:
     """Returns the folder with so many events; makes it if it is missing."""
-    folder = _folder(KEPT) / f"events-{size}-{SEED}-calm"
+    folder = _folder(KEPT) / f"events-{size}-{SEED}-{_FAILURES_AN_HOUR}"
     if not folder.with_name(f"{folder.name}.truth.json").exists():
         _say(f"making {size:,} events")
         shutil.rmtree(folder, ignore_errors=True)

@@ -47,9 +47,12 @@ _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _EXTENSIONS_KEY: Final = "spark.sql.extensions"
 _JAVA_OPTIONS_KEY: Final = "spark.driver.extraJavaOptions"
-#: Java's second compiler, C2, pays off only after minutes: a million events took 210 CPU seconds with it and
-#: 173 without, twenty thousand 69 and 45 (Java 17, two cores). Without C2, the code cache would be 48 MB,
-#: which Spark fills. Spark's classes need 200 MB, and Java would collect at each of eight steps up to that.
+#: By default Java interprets methods of more than 8,000 bytes. Those that Spark generates for the checks of
+#: bronze.py are longer: ten million events took 1,077 CPU seconds, and 820 with these methods compiled.
+_LONG_METHODS: Final = "-XX:-DontCompileHugeMethods"
+#: Java's second compiler, C2, pays off only after minutes: 100,000 events took 117 CPU seconds with it and 81
+#: without, a million 200 and 229 (Java 17, two cores). Without C2, the code cache would be 48 MB, which Spark
+#: fills. Spark's classes need 200 MB, and Java would collect at each of eight steps up to that.
 _SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m"
 #: Spark's buffers are "humongous" to G1: every second collection is for one of them.
 _SERIAL_GC: Final = "-XX:+UseSerialGC"
@@ -210,7 +213,7 @@ def _own_process_settings(
 def _java_options(settings: Mapping[str, str] | None, *, is_short: bool) -> dict[str, str]:
     """Returns the Java options for our log settings and the compiler; given options come last and win."""
     given = (settings or {}).get(_JAVA_OPTIONS_KEY, "")
-    options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"]
+    options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", _LONG_METHODS]
     if is_short:
         options.append(_SHORT_RUN)
         if not any(

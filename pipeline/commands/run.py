@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
 _DEFAULT_TOPIC: Final = "pilotfish.events"
-#: Input that is read within minutes, about 2.5 million events: see `spark_session(is_short=)`.
-_LITTLE_BYTES: Final = 1_000_000_000
+#: Input that is read within a minute, about half a million events: see `spark_session(is_short=)`.
+_LITTLE_BYTES: Final = 200_000_000
 
 
 _LOCK: Final = "_lock"

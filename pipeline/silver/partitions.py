@@ -64,8 +64,8 @@ FORGOTTEN: Final = "forgotten"
 def _states(events: DataFrame) -> DataFrame:
     state = f.struct(
         f.coalesce("leader", f.lit(NOBODY)).alias("leader"),
-        f.array_sort("isr").alias("isr"),
-        f.array_sort("replicas").alias("replicas"),
+        f.sort_array("isr").alias("isr"),
+        f.sort_array("replicas").alias("replicas"),
     )
     return of_type(events, PARTITION).select(
         cluster_id(),

@@ -69,12 +69,9 @@ def _windows(events: DataFrame) -> DataFrame:
 
 def _pairs(counts: str, name: str, kind: str) -> Column:
     """Returns a map of counts as a sorted array of pairs, which has an order, so that MIN can be used."""
-
-    def pair(entry: Column) -> Column:
-        # Bronze has checked that a bucket is a number.
-        return f.struct(entry["key"].try_cast(kind).alias(name), entry["value"].alias("records"))
-
-    return f.array_sort(f.transform(f.map_entries(counts), pair))
+    # Bronze has checked that a bucket is a number.
+    pairs = f.map_entries(counts).try_cast(f"array<struct<{name}:{kind},records:bigint>>")
+    return f.sort_array(pairs)
 
 
 PRODUCE_WINDOWS: Final = SilverTable(

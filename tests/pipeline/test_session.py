@@ -37,7 +37,9 @@ seen["delta"] = has_delta(spark)
 seen["too late for delta"] = refused(jars=[Path("delta-spark_2.13-4.0.0.jar")])
 seen["our option"] = spark.sparkContext._jvm.java.lang.System.getProperty("ours")
 management = spark.sparkContext._jvm.java.lang.management.ManagementFactory
-seen["compiled once"] = "-XX:TieredStopAtLevel=1" in management.getRuntimeMXBean().getInputArguments()
+arguments = management.getRuntimeMXBean().getInputArguments()
+seen["compiled once"] = "-XX:TieredStopAtLevel=1" in arguments
+seen["long methods are compiled"] = "-XX:-DontCompileHugeMethods" in arguments
 seen["rows"] = spark.range(3).count()
 seen["environment"] = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_REMOTE")}
 spark.stop()
@@ -117,6 +119,7 @@ def test_a_session_without_jars_has_no_delta_and_says_so_when_it_is_asked_for(
     seen, _ = alone
     assert (seen["rows"], seen["delta"], seen["our option"]) == (3, False, "1")
     assert seen["compiled once"], "is_short; Java would not start with two collectors"
+    assert seen["long methods are compiled"], "and not interpreted"
     assert seen["too late for delta"].startswith("The Spark session that is active was started without Delta")
 
 

@@ -31,6 +31,8 @@ _HOST: Final = "127.0.0.1"
 _HOME: Final = Path(pyspark.__file__).parent
 #: The command as spark-submit takes it.
 SUBMITTED: Final = str(Path(__file__).resolve().parents[2] / "pipeline/submit/pilotfish_pipeline.py")
+#: As docs/pipeline-cluster.md says.
+_JAVA: Final = "-XX:-DontCompileHugeMethods"
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
@@ -91,6 +93,7 @@ class SparkCluster:
     def submit(self, arguments: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
         """Returns what spark-submit ended with; the driver is a process of this machine."""
         command = [str(_HOME / "bin" / "spark-submit"), "--master", self.url]
+        command += ["--driver-java-options", _JAVA, "--conf", f"spark.executor.extraJavaOptions={_JAVA}"]
         command += ["--conf", f"spark.executor.memory={self._memory}", *options, *arguments]
         return subprocess.run(
             command,
