@@ -156,9 +156,10 @@ def left_out(view: ClusterView) -> str:
     history = view.history
     only_theirs = history.groupby(["topic_key", "partition"])["is_clock_suspect"].all().sum()
     return (
-        f"{words.counted(len(boots), 'boot')} of {words.counted(len(view.quality), 'boot')} left out, as the"
-        f" clocks are wrong: of {words.listed(names, 6)}. They date no leader and no shortage of replicas."
-        " Their windows count, with corrected times; their delays only if the error is known to five seconds."
+        f"Left out because of a wrong clock: {words.count(len(boots))} of"
+        f" {words.counted(len(view.quality), 'boot')}, of {words.listed(names, 6)}. Such a boot dates no leader"
+        " and no shortage of replicas. Its produce windows count, with corrected times; its delays count only"
+        " if the error is known to within five seconds."
         + (
             f" No other sidecar follows {words.counted(only_theirs, 'partition')}: no shortage is shown."
             if only_theirs
