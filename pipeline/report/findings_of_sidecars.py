@@ -158,8 +158,8 @@ def left_out(view: ClusterView) -> str:
     return (
         f"Left out because of a wrong clock: {words.count(len(boots))} of"
         f" {words.counted(len(view.quality), 'boot')}, of {words.listed(names, 6)}. Such a boot dates no"
-        " leader and no shortage of replicas. Its produce windows count, with corrected times; its delays count only"
-        " if the error is known to within five seconds."
+        " leader and no shortage of replicas. Its produce windows count, with corrected times; its delays"
+        " count only if the error is known to within five seconds."
         + (
             f" No other sidecar follows {words.counted(only_theirs, 'partition')}: no shortage is shown."
             if only_theirs
