@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.testing import assertDataFrameEqual
 
 from pipeline.silver.silver_table import Merge, SilverTable
-from pipeline.stores.folders import MARK, Folders
+from pipeline.stores.folders import MARK, Folders, require_mark_on_disk
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import CLOSED_LAYOUT, DELTA, KINDS, PARQUET, BatchId, StoreError
 
@@ -207,6 +207,19 @@ def test_a_small_file_that_a_killed_driver_left_beside_its_place_is_read_if_it_i
     assert folders.read_json(str(path)) is None
     (tmp_path / "_failed.json.new").write_text('{"a": "wh')
     assert folders.read_json(str(path)) is None
+
+
+def test_a_mark_that_a_killed_driver_left_beside_its_place_is_put_there_for_readers_without_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for kind in KINDS:
+        out = tmp_path / kind
+        open_store(spark, str(out), kind, to_write=True)
+        (out / MARK).rename(f"{out / MARK}.new")
+        with pytest.raises(StoreError, match="holds no tables"):
+            require_mark_on_disk(str(out), kind)
+        open_store(spark, str(out), kind, to_write=True)
+        require_mark_on_disk(str(out), kind)
 
 
 # -- a driver that was killed in the first write of a table --------------------------------------------------
