@@ -53,7 +53,8 @@ class TopicWait:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """All that waits. `queued` are batches by the leader that they wait for, None where there is none.
+    """All that waits. `queued` are batches by the leader that they wait for; their key is None without a
+    leader.
 
     `in_flight` are batches by the node that they were sent to, `by_node` are both. `leaderless` are the
     partitions of `queued[None]`.
@@ -67,7 +68,7 @@ class Backlog:
 
 
 class _Counting:
-    """One BatchCount while it is added up."""
+    """Adds up one BatchCount."""
 
     __slots__ = ("batches", "oldest", "partitions", "records")
 

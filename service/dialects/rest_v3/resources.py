@@ -4,7 +4,7 @@
      "resource_name": "crn:///kafka=C/topic=t"}, "cluster_id": "C", "topic_name": "t", …}
 
 Links use the request's scheme and Host, so they work for the same caller. Some lead to paths that are not
-served (configs, ACLs, consumer groups, reassignments): clients expect these members. Pure. Source:
+served (configs, ACLs, consumer groups, reassignments), because clients expect these members. Pure. Source:
 entities/v3 and resources/v3 of kafka-rest, August 2026.
 """
 
