@@ -70,7 +70,7 @@ class KafkaError(Exception):
     """Any failure reported by this library. `message` is for people, `error` and `code` for programs."""
 
     error: Errors = Errors.UNKNOWN_SERVER_ERROR
-    #: Why the client's attempts failed, until a deadline passed or it gave up; None if unknown.
+    #: Why the client's attempts failed before a deadline, or before the client gave up; None if unknown.
     cause: Cause | None = None
 
     def __init__(self, message: str | None = None, *, code: int | None = None) -> None:

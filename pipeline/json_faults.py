@@ -39,8 +39,9 @@ _MOST: Final[dict[type[DataType], int]] = {
 
 
 def json_fault(text: str, is_refused: str) -> str:
-    """Returns the SQL of struct<reason, detail> for a text that is no JSON object, has another version, or a
-    field of the wrong type; null for a valid one.
+    """Returns the SQL of struct<reason, detail>; null for a valid text.
+
+    A text is at fault if it is no JSON object, has another version, or has a field of the wrong type.
 
     `is_refused` is SQL that is true if it is certain that the line has a fault. If every value found has the
     right type nevertheless, the fault is a duplicate name: the variant keeps only its last value, and an

@@ -21,7 +21,7 @@ A session re-authenticated with the new credentials (KIP-368) needs no new conne
 changed too. A file that changes again within SETTLE_MS is ignored until it settles: a new user name may still
 lack its new password.
 
-I/O thread only. No Java counterpart: its clients read credentials once.
+I/O thread only. Java's client has no counterpart: it reads credentials once.
 """
 
 from __future__ import annotations

@@ -312,7 +312,7 @@ class Metadata:
         time = RefreshTime(now_ms, self._wall_ms())
         if not is_partial and self._is_settled_response(response, now_ms):
             return self.cache.with_cluster(cluster).refreshed_at(time, self.update_version, None)
-        # If all stay, a partial response takes time for its own topics, not for all that are known.
+        # If all known topics stay, a partial response costs time only for its own topics.
         tables_stay = is_partial and self._retains_all(now_ms)
         if not tables_stay:
             self._begin_to_check(now_ms)

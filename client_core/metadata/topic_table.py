@@ -143,8 +143,8 @@ class TopicTable:
         """Returns the same topic, with some partitions from an earlier table (META-11).
 
         Returns `earlier` itself if the rest is equal. Both must have the same raw numbers, and this table no
-        overlay. With partitions of one size, tens of thousands take some milliseconds. This occurs when a
-        lagging broker answers after another one failed.
+        overlay. Tens of thousands of partitions take some milliseconds if all have the same size. So many
+        come from a lagging broker that answers after another one failed.
         """
         laid_over = earlier.overlay
         overlay = {number: laid_over[number] for number in numbers if number in laid_over}

@@ -2,8 +2,9 @@
 
 A channel decides what to read, write and wait for; its owner, Selector, waits for the system. At most one
 send is in progress (SEL-03). Bytes after the current frame wait in NetworkReceive. A failed channel is closed
-at once, and loses no complete frame (SEL-11): a channel that holds one does not read the socket, so it meets
-the peer's end only after all of them were delivered. Java's half-closed `closingChannels` are not needed.
+at once, and loses no complete frame (SEL-11): a channel that holds one does not read the socket, so it reads
+the end of the stream only after all of them were delivered. Java's half-closed `closingChannels` are not
+needed.
 
     NOT_CONNECTED ──> AUTHENTICATE <─> READY          handshake, then authentication; plaintext passes at once
           │               │  └─> AUTHENTICATION_FAILED <─┘ (TLS 1.3 may refuse us after the handshake)
@@ -357,8 +358,8 @@ class KafkaChannel:
     def maybe_complete_receive(self) -> bytes | None:
         """Returns the current frame without its size, if it is whole. Raises InvalidReceiveError (SEL-08).
 
-        The channel holds its memory until `release_memory`. A large frame is fed to its reader in pieces,
-        which may raise ProtocolError; at its end the payload is empty.
+        The channel holds the frame's memory until `release_memory`. A large frame is fed to its reader in
+        pieces, which may raise ProtocolError; at its end the payload is empty.
         """
         payload = self._take_frame()
         if payload is not None:

@@ -1,7 +1,7 @@
 """gold_advice: which topics a service's sidecars should warm, and how often to refresh.
 
-One row for each service on each cluster that was seen in the last LOOK_BACK_DAYS before `as_of`, the latest
-event of all. docs/advice.md justifies the numbers.
+One row for each service and cluster with events in the last LOOK_BACK_DAYS before `as_of`, the time of the
+latest event of all. docs/advice.md justifies the numbers.
 
     warm_topics         topics to which at least a tenth of the service's producing boots produced
     refresh_max_age_ms  short enough that some leader of a followed topic is out of date for at most a
@@ -64,7 +64,7 @@ _UNMEASURED_STALENESS_PERMILLE: Final = 500
 #: The minimum observation time: two moves in a minute's data are not churn.
 _LEAST_OBSERVED_MS: Final = 3_600_000
 
-#: The same as the look-back: after that, none of the underlying data would be used any more.
+#: The same as the look-back: after this time, new advice would use none of the same events.
 TTL_MS: Final = LOOK_BACK_DAYS * 24 * 3_600_000
 
 _SERVICE: Final = ["cluster_id", "service"]

@@ -6,7 +6,7 @@
 
 The event log compares, counts and encodes; this module queues. Both queues are bounded. Batches beyond the
 bound are left out of their window. Only the newest snapshots wait: if one is dropped, the next reports its
-changes, as far as they still hold. Everything that is left out is counted.
+changes, except those undone in between. Everything that is left out is counted.
 
 Refreshes that limit the age of look-ups (reason `age`) come every two seconds. One that changed nothing is
 not queued.

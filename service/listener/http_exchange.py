@@ -84,7 +84,7 @@ class LingeringTransport:
 def closing_if_not_asked_for(app: ASGI3Application, cycle: RequestResponseCycle) -> ASGI3Application:
     """Returns the application for a caller with Expect.
 
-    The connection closes after an answer for which the application did not ask for the body.
+    The connection closes after the answer, unless the application asked for the body.
     """
 
     async def closing(scope: Scope, receive: Receive, send: Send) -> None:

@@ -74,7 +74,7 @@ class EmbeddedCluster:
         first_port: int = 0,
         folder: Path | None = None,
     ) -> None:
-        """`topics` exist when `start` returns; a client that may create topics creates others.
+        """`topics` exist when `start` returns; others are created for clients that ask for auto-creation.
 
         Broker n listens on port `first_port` + n - 1; if `first_port` is 0, brokers use free ports. `folder`
         keeps topics and records from one run to the next. Raises EmbeddedClusterError if the saved cluster

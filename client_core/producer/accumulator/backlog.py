@@ -27,7 +27,7 @@ _NodeId = TypeVar("_NodeId", int, int | None)
 
 @dataclass(frozen=True, slots=True)
 class BatchCount:
-    """Some batches, and the moment (now_ms) at which the oldest was created; None where there are none."""
+    """Some batches, and the moment (now_ms) at which the oldest was created; None without batches."""
 
     batches: int = 0
     records: int = 0
@@ -107,7 +107,7 @@ def count_backlog(
     causes: Causes | None = None,
     now_ms: int = 0,
 ) -> Backlog:
-    """Returns the batches by node. A leader that is not in `node_ids` can't be reached: it counts as none.
+    """Returns the batches by node. A leader outside `node_ids` can't be reached, so it counts as none.
 
     With `causes`, each count has the cause of its oldest batch, as of `now_ms`.
     """

@@ -4,7 +4,7 @@ A caller wants two offsets, the log's start and its end: each is a question of i
 name a partition only once. All questions of one kind for the same leader share a request. A caller that comes
 while a request is under way waits for the next one, so that an offset is never older than its caller.
 
-    the leader answers          the offset is known; a caller gets its answer once both are
+    the leader answers          the offset is known; a caller is answered once both offsets are known
     a retriable error           metadata is refreshed if the error says so, and the question is asked again
                                 after a growing pause: of the new leader, once that is known
     another error               final for the partition

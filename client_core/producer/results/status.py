@@ -30,7 +30,8 @@ class NodeStatus:
     throttle_left_ms: int
     last_error: str | None
     last_error_age_ms: int | None
-    #: Why there is no connection; None while it works, while it is first set up, or when it was idle.
+    #: Why there is no connection. None while a connection works or is first set up, or if it was closed as
+    #: idle.
     cause: Cause | None = None
 
 

@@ -51,7 +51,7 @@ class Completions:
     def add(self, done: Done, result: Result) -> None:
         """Adds a finished ticket. Any thread, no lock held."""
         self.finished.append((done, result))
-        # Read after the append: post_from_now_on reads the deques after it has set this.
+        # Read after the append, because post_from_now_on sets this before it reads the deques.
         if self._nobody_posts:
             self.post()
 

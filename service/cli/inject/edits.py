@@ -54,7 +54,7 @@ class Lines:
         return self.text[end : self.after(end)] if self.text[end - 1 : end] != "\n" else ""
 
     def dash(self, column: int, behind: int, before: int) -> int:
-        """Returns the offset of the first dash in `column` of a line after `behind`, and before `before`."""
+        """Returns the offset of the first dash at `column` on a line after `behind`, up to `before`."""
         line = self.after(behind)
         while self.text[line + column : line + column + 1] != "-" and line < before:
             line = self.after(line + 1)

@@ -105,7 +105,7 @@ class ClusterResources:
         }
 
     def replica(self, info: PartitionInfo, broker_id: int) -> Resource:
-        """Returns one replica, by its broker, alive or not."""
+        """Returns the replica on a broker, which may be down."""
         crn = f"{self._crn}/topic={info.topic}/partition={info.partition}/replica={broker_id}"
         url = f"{self.partition_url(info.topic, info.partition)}/replicas/{broker_id}"
         return {
