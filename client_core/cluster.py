@@ -107,7 +107,7 @@ _NO_TOPICS: Mapping[str, TopicPartitions] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Cluster:
-    """An immutable view of (a part of) a cluster. Look-ups return None or nothing if unknown."""
+    """An immutable view of (a part of) a cluster. For what is unknown, look-ups return None or nothing."""
 
     cluster_id: str | None
     nodes_by_id: Mapping[int, Node]

@@ -42,20 +42,21 @@ from client_core.error_codes import Errors
 class Cause(NamedTuple):
     """Why records were not acknowledged before a deadline: the last error of the client's attempts.
 
-    Immutable. The same name is in HTTP answers, metrics, `/v1/status` and the log; docs/alerts.md has all.
+    Immutable. HTTP answers, metrics, `/v1/status` and the log use the same names of errors; docs/alerts.md
+    lists them.
     """
 
-    #: The broker's error; NETWORK_EXCEPTION or an authentication's if there is no connection to the leader.
+    #: The broker's error. Without a connection to the leader: NETWORK_EXCEPTION or an authentication error.
     error: Errors
     #: The broker of the last attempt; None if there was none, because there is no leader.
     node_id: int | None
     #: Attempts that failed in a row with this error; 0 while the first one is not answered.
     attempts: int
-    #: How long ago the first of them failed, or, with 0 attempts, for how long they have waited.
+    #: How long ago the first of these attempts failed. With 0 attempts: how long the records have waited.
     since_ms: int
     #: A sentence for people.
     detail: str
-    #: Why the connection failed, as in NodeDisconnected; None if the cause is no connection.
+    #: Why the connection failed, as in NodeDisconnected; None if the cause is not a connection's failure.
     reason: str | None = None
 
     def __str__(self) -> str:
@@ -69,7 +70,7 @@ class KafkaError(Exception):
     """Any failure reported by this library. `message` is for people, `error` and `code` for programs."""
 
     error: Errors = Errors.UNKNOWN_SERVER_ERROR
-    #: What the client's attempts failed with, until a deadline passed or no more was of use, if known.
+    #: Why the client's attempts failed before a deadline, or before the client gave up; None if unknown.
     cause: Cause | None = None
 
     def __init__(self, message: str | None = None, *, code: int | None = None) -> None:
@@ -94,13 +95,13 @@ class KafkaError(Exception):
 class ApiError(KafkaError):
     """An error code from a broker, or the client's equivalent.
 
-    A row's class is the first one that names it as its `error`.
+    Several classes may have the same `error`, a row of Kafka's table. The first of them is the row's class.
     """
 
     _by_row: ClassVar[dict[Errors, type[ApiError]]] = {}
 
     def __init_subclass__(cls, *, of_a_row: bool = True) -> None:
-        """`of_a_row`: False where another class is the one of this `error`."""
+        """`of_a_row`: False if another class is the row's class for this `error`."""
         if of_a_row and "error" in vars(cls):
             ApiError._by_row.setdefault(cls.error, cls)
 
@@ -181,7 +182,7 @@ class InconsistentTopicIdError(InvalidMetadataError):
 
 
 class TimeoutError(RetriableError, builtins.TimeoutError):
-    """A deadline expired. The message has its name and length.
+    """A deadline expired. The message has the deadline's name and length.
 
     `cause` is the last error of the client's attempts, if there was one; `__cause__` is its exception.
     """

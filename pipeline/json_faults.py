@@ -1,13 +1,13 @@
 """Finds what is wrong with a line as JSON: the slow, exact check for lines that `bronze.py` doubts.
 
 Spark's variant keeps the JSON type of each value. Its fast JSON reader does not: it reads 5 and "5" as the
-same text. The parser stops at the end of the first value, so alone it would accept `{…}]` and `{…}}`.
-So each line is parsed twice: between brackets, and as the value of a key. A line is one JSON value if and
-only if both parse to one value. Needs the session's `spark.sql.variant.allowDuplicateKeys` (session.py).
+same text. The variant parser stops at the end of the first value, so one parse would accept `{…}]` and
+`{…}}`. So each line is parsed twice: between brackets, and as the value of a key. A line is one JSON value if
+and only if both parse to one value. Needs the session's `spark.sql.variant.allowDuplicateKeys` (session.py).
 
-Costs about 50 µs a line. It is SQL text, because SQL can name a value that is used repeatedly. Each use of a
-Column is a copy, and the plan would have thousands. Spark interprets lambdas, which keeps these expressions
-out of the code generated for the other lines.
+Costs about 50 µs a line. The check is SQL text, because SQL can name a value that is used repeatedly. A
+Column is copied at each use, and the plan would hold thousands of copies. Spark interprets lambdas, which
+keeps these expressions out of the code generated for the other lines.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pipeline.event_v1 import NO_VERSION, NOT_AN_OBJECT, NOT_JSON, UNKNOWN_VERSI
 BUCKETS: Final = r"(?:[0-9]{1,2}|1[0-9]{2}|2[0-3][0-9]|24[0-7])"
 _HISTOGRAM: Final = "latency_us"
 _TWICE: Final = "a duplicate name"
-#: The type of a JSON integer of 19 to 38 digits beyond int64. A DECIMAL of fewer digits is no JSON integer,
-#: but a number such as 1.0.
+#: The type of a JSON integer of 19 to 38 digits beyond int64. A DECIMAL of fewer digits is a number such as
+#: 1.0, which is no JSON integer.
 _BEYOND_INT64: Final = r"^DECIMAL[(](?:19|[23][0-9]),0[)]$"
 
 _TEXT: Final = "text"
@@ -39,12 +39,13 @@ _MOST: Final[dict[type[DataType], int]] = {
 
 
 def json_fault(text: str, is_refused: str) -> str:
-    """Returns the SQL of struct<reason, detail> for a text that is no JSON object, has another version, or a
-    field of the wrong type; null for a valid one.
+    """Returns the SQL of struct<reason, detail>; null for a valid text.
 
-    `is_refused` is SQL that is true if it is certain that the line has a fault. If nevertheless every value
-    found has the right type, the fault is a duplicate name: its later value has replaced the wrong one.
-    `text` is SQL too.
+    A text is at fault if it is no JSON object, has another version, or has a field of the wrong type.
+
+    `is_refused` is SQL that is true if it is certain that the line has a fault. If every value found has the
+    right type nevertheless, the fault is a duplicate name: the variant keeps only its last value, and an
+    earlier one had the wrong type. `text` is SQL too.
     """
     value = f"try_variant_get(try_parse_json(concat('[', {text}, ']')), '$[0]', 'variant')"
     fields = _as("value", "map<string,variant>")

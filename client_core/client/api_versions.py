@@ -1,9 +1,9 @@
 """Negotiates API versions with a node, from its ApiVersions response.
 
 A broker that does not support our ApiVersions version returns error 35 in the version 0 format, with its
-supported versions. The client then sends the request again at a lower version (NET-15). It guesses nothing
-from a broker's release. Pure. Source: NodeApiVersions, ApiVersionsRequest,
-ApiVersionsResponse.parse, Kafka 4.3 (KIP-511).
+supported versions. The client then sends the request again at a lower version (NET-15). The client infers
+nothing from a broker's release. Pure. Source: NodeApiVersions, ApiVersionsRequest, ApiVersionsResponse.parse,
+Kafka 4.3 (KIP-511).
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ class NodeApiVersions:
         return self._ranges.get(api.id)
 
     def latest_usable_version(self, api: ApiKey, oldest_allowed: int, latest_allowed: int) -> int:
-        """Returns the highest version of both sides (NET-06). Raises UnsupportedVersionError if none."""
+        """Returns the highest version that both sides support (NET-06).
+
+        Raises UnsupportedVersionError if there is none.
+        """
         supported = self._ranges.get(api.id)
         if supported is None:
             raise UnsupportedVersionError(f"The node does not support {_constant_name(api)}")

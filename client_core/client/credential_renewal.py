@@ -1,10 +1,11 @@
 """Replaces connections when credentials or certificates change.
 
-New connections always use the current credentials. Open connections keep their old ones; a broker never asks
-again. So a certificate replaced because its key leaked would stay in use. `next_step` decides without side
-effects, `CredentialRenewal` acts:
+New connections always use the current credentials. Open connections keep their old ones, because a broker
+never asks for them again. So a certificate that is replaced because its key leaked would stay in use.
+`next_step` decides without side effects, `CredentialRenewal` acts:
 
     all connections use the current credentials           REST   check again later
+    nothing is held, and the pause is not over            REST   check again when it is
     a trial or a new connection is under way              WAIT
     a connection is held, with requests in flight         WAIT   for responses: none is lost, none resent
     the new credentials have not been tried               TRY    on a connection beside the open ones
@@ -20,7 +21,7 @@ A session re-authenticated with the new credentials (KIP-368) needs no new conne
 changed too. A file that changes again within SETTLE_MS is ignored until it settles: a new user name may still
 lack its new password.
 
-I/O thread only. No Java counterpart: its clients read credentials once.
+I/O thread only. Java's client has no counterpart: it reads credentials once.
 """
 
 from __future__ import annotations
@@ -100,8 +101,9 @@ def next_step(
 ) -> Step:
     """Returns the next step. Pure.
 
-    `is_under_way`: a trial or a new connection is. `is_proved`: a broker accepted the current credentials.
-    `may_begin`: the pause is over. `tried_last`: the node of the last trial, which is tried last.
+    `is_under_way`: a trial or a new connection has no outcome yet. `is_proved`: a broker accepted the current
+    credentials. `may_begin`: the pause is over. `tried_last`: the node of the last trial; others are tried
+    before it.
     """
     if is_under_way:
         return _WAIT
@@ -142,7 +144,8 @@ class CredentialRenewal:
         self._nodes = nodes
         self._random = random
         self._events = events
-        # The credentials at the last check, since when, and the last settled ones.
+        # `_seen`: the credentials at the last check, unchanged since `_seen_ms`. `_target`: the last settled
+        # ones.
         self._seen = self._target = credentials()
         self._seen_ms = 0
         self._look_ms = 0
@@ -263,7 +266,7 @@ class CredentialRenewal:
         self._renewing = None
         self._begins_ms = now_ms + round(PAUSE_MS * (0.5 + self._random.random()))
         if node is not None and node.authentication_error is not None:
-            self._is_proved = False  # maybe not every broker has them yet: renew no more before a trial
+            self._is_proved = False  # some brokers may lack them yet: renew no more before a trial
 
     # -- actions ---------------------------------------------------------------------------------------------
 

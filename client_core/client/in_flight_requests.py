@@ -70,8 +70,7 @@ class InFlightRequests:
         self._max_per_connection = max_per_connection
         self._queues: dict[int, deque[InFlightRequest]] = {}
         self._count = 0
-        #: No request in flight times out before this. It may be early, never late, so a poll need not check
-        #: every queue.
+        #: A time before which no request in flight times out: until then, polls check no queue.
         self.nothing_expires_before_ms = FOREVER_MS
 
     def add(self, request: InFlightRequest) -> None:
@@ -145,7 +144,7 @@ class InFlightRequests:
         return tuple(reversed(queue))
 
     def nodes_with_timed_out_requests(self, now_ms: int) -> Sequence[int]:
-        """Returns the nodes with timed-out requests (INF-06); none before `nothing_expires_before_ms`."""
+        """Returns the nodes with timed-out requests (INF-06), and updates `nothing_expires_before_ms`."""
         nodes: list[int] = []
         earliest_ms = FOREVER_MS
         for node_id, queue in self._queues.items():

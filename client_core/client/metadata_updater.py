@@ -100,7 +100,7 @@ class MetadataUpdater(Protocol):
 
 
 class ManualMetadataUpdater:
-    """Nodes set by a caller; never due, ignores responses and disconnections (UPD-15)."""
+    """Nodes that a caller sets (UPD-15). No update is ever due; responses and disconnections are ignored."""
 
     def __init__(self, nodes: Sequence[Node] = ()) -> None:
         self._nodes = tuple(nodes)
@@ -199,7 +199,7 @@ class DefaultMetadataUpdater:
         return self._ask(least_loaded.node, now_ms, client)
 
     def _choose_again(self, now_ms: int, client: MetadataClient) -> LeastLoadedNode:
-        """Starts again from bootstrap.servers: no node is usable and no connection is up (UPD-11).
+        """Starts again from bootstrap.servers, because no node is usable and no connection is up (UPD-11).
 
         If only the bootstrap servers are known, there is nothing to forget. Java starts again even then, and
         logs that, at every turn of an outage.

@@ -100,8 +100,8 @@ class Metadata:
         #: The current snapshot: read without the lock, swapped whole (META-21).
         self.cache = MetadataCache.empty()
         #: The last snapshot from a response, read like `cache`. A rebootstrap empties `cache`, which is not a
-        #: change of the cluster: readers still get this one, with its age. It also keeps topics in doubt:
-        #: only one broker reports them missing (`producer_metadata.py`).
+        #: change of the cluster: readers still get this one, with its age. It also keeps topics that only one
+        #: broker reports missing (`producer_metadata.py`).
         self.answered_cache = self.cache
         self._bootstrap_addresses: tuple[tuple[str, int], ...] = ()
         #: The node whose last response is doubtful: another broker is asked next, if one is available.
@@ -114,7 +114,7 @@ class Metadata:
         self._tables_of: KnownTopics = self.cache.topics
         #: Whether an equal response would change no topic.
         self._is_settled_answer = False
-        #: The counted topics, their partitions and those without a leader.
+        #: The topics that were counted last, and the numbers of their partitions and leaderless partitions.
         self._counted: tuple[KnownTopics, int, int] = (self.cache.topics, 0, 0)
         #: Counts responses and bootstraps; waiters wait until it grows.
         self.update_version = 0
@@ -170,7 +170,7 @@ class Metadata:
         return self._schedule.max_age_ms
 
     def lower_max_age(self, max_age_ms: int) -> None:
-        """Refreshes at least this often from now on. Java's client has no such call."""
+        """Refreshes at least every `max_age_ms` from now on. Java's client has no such call."""
         with self._lock:
             self._schedule.lower_max_age(max_age_ms)
 
@@ -179,7 +179,7 @@ class Metadata:
     ) -> int:
         """Requests a full update; returns the current update_version, to wait for a greater one (META-08).
 
-        A retry after stale metadata does not reset the backoff of equivalent responses.
+        `reset_equivalent_response_backoff` is False for a retry after stale metadata.
         """
         with self._lock:
             self._schedule.need_full(reason)
@@ -264,8 +264,8 @@ class Metadata:
     ) -> UpdateSummary:
         """Applies a response to a request outside the schedule, for some known topics (`topic_refreshes.py`).
 
-        No update that is due becomes unnecessary, and no backoff changes. I/O thread. Raises
-        IllegalStateError after close. Java's client has no such requests.
+        A due update stays due, and no backoff changes. I/O thread. Raises IllegalStateError after close.
+        Java's client has no such requests.
         """
         with self._lock:
             self._ensure_open()
@@ -312,7 +312,7 @@ class Metadata:
         time = RefreshTime(now_ms, self._wall_ms())
         if not is_partial and self._is_settled_response(response, now_ms):
             return self.cache.with_cluster(cluster).refreshed_at(time, self.update_version, None)
-        # If all stay, a partial response takes time for its own topics, not for all that are known.
+        # If all known topics stay, a partial response costs time only for its own topics.
         tables_stay = is_partial and self._retains_all(now_ms)
         if not tables_stay:
             self._begin_to_check(now_ms)
@@ -467,7 +467,10 @@ class Metadata:
             return self._last_seen.get(*topic_partition)
 
     def update_last_seen_epoch_if_newer(self, topic_partition: TopicPartition, leader_epoch: int) -> bool:
-        """Records an epoch from another response; requests an update if it is greater (META-14)."""
+        """Records a greater epoch and requests an update; returns whether it did so (META-14).
+
+        Raises IllegalArgumentError for a negative epoch.
+        """
         if leader_epoch < 0:
             raise IllegalArgumentError(f"Invalid leader epoch {leader_epoch} (must be non-negative)")
         with self._lock:

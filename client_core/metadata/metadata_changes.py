@@ -1,7 +1,7 @@
 """The changes between two snapshots, as events: brokers, topics, leaders.
 
-Only topics whose tables differ are compared; the reader's comparison is reused if it exists. Metadata calls
-this after the swap, outside its lock, on the thread that applied the response.
+Only topics whose tables differ are compared. A comparison made while the response was read is reused.
+Metadata calls this after the swap, outside its lock, on the thread that applied the response.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def changes_between(
     differences: Mapping[str, TopicDifference],
     is_held: Callable[[str], bool],
 ) -> Iterator[Event]:
-    """Yields the events of an update. A topic that left because it is no longer held causes no event."""
+    """Yields the events of an update. A topic that is no longer wanted leaves without an event."""
     brokers = _brokers_changed(before, after)
     if brokers is not None:
         yield brokers

@@ -1,10 +1,11 @@
 """One topic of a snapshot: partitions as response bytes, decoded on demand.
 
 A table is immutable except `use`, which all snapshots share. A topic with unchanged bytes keeps its table
-over responses, so a change is visible by identity. A partition with a newer epoch in an earlier response
-(META-11) is copied into the bytes if it fits. Otherwise it goes into the `overlay` over the bytes, as does a
-leader named by a Produce response (META-22). A table with an overlay is never reused, so a stale response
-can't restore the old leader. Read by any thread without a lock; created on the I/O thread.
+over responses, so a change is visible by identity. If an earlier response had a newer epoch for a partition
+(META-11), that partition is copied into the bytes, or, if it does not fit, into the `overlay` over them.
+Leaders named by a Produce response go into the overlay, too (META-22). A table with an overlay is never
+reused, so a stale response can't restore the old leader. Read by any thread without a lock; created on the
+I/O thread.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
 
     from client_core.events import LeadershipRow
 
-#: Partitions that differ from the bytes, by number; None: removed, since a greater epoch was seen.
+#: Partitions that differ from the bytes, by number. None: removed, because a greater epoch was seen.
 Overlay = dict[int, PartitionMetadata | None]
 _NO_OVERLAY: Final[Mapping[int, PartitionMetadata | None]] = MappingProxyType({})
-#: Behind the error code.
+#: The offset of the topic's name: after the int16 error code.
 _NAME_AT: Final = 2
 
 
@@ -80,15 +81,15 @@ class TopicTable:
     ) -> None:
         self.name = name
         self.is_internal = is_internal
-        #: The topic's bytes in the response, from its error code to its tags. Partitions with a newer epoch
-        #: in an earlier response have the bytes of that one.
+        #: The topic's bytes in the response, from its error code to its tags. Partitions whose epoch was
+        #: newer in an earlier response have that response's bytes.
         self.raw = raw
         self.layout = layout
         self.use = use
         self.overlay = _NO_OVERLAY
         self.partition_count = len(located.numbers)
         self.located = located
-        #: Of the bytes: partitions without a reliable epoch (META-12), and with errors (META-16).
+        #: The partitions in the bytes that have no reliable epoch (META-12), or an error (META-16).
         self.faults = find_faults(raw, located, layout) if faults is None else faults
         self._topic_id: UUID | None = None
 
@@ -109,7 +110,7 @@ class TopicTable:
         return ZERO_UUID if topic_id == ZERO_UUID else topic_id
 
     def has_id_of(self, other: TopicTable) -> bool:
-        """Returns whether two tables of one topic have the same id: mostly their bytes are compared."""
+        """Returns whether two tables of one topic have the same id; usually by comparing bytes."""
         located = self.located
         if located is other.located and located.stride and self.layout is other.layout:
             first = located.offsets[0]
@@ -128,7 +129,7 @@ class TopicTable:
         return count
 
     def with_overlay(self, overlay: Overlay) -> TopicTable:
-        """Returns the same bytes with another overlay, whose partitions must be in the bytes."""
+        """Returns the same bytes with another overlay. Raises KeyError if they lack one of its partitions."""
         other = copy(self)
         other.overlay = MappingProxyType(overlay)
         other.partition_count = len(self.located.numbers)
@@ -142,8 +143,8 @@ class TopicTable:
         """Returns the same topic, with some partitions from an earlier table (META-11).
 
         Returns `earlier` itself if the rest is equal. Both must have the same raw numbers, and this table no
-        overlay. With partitions of one size, tens of thousands take some milliseconds. This occurs when a
-        lagging broker answers after another one failed.
+        overlay. Tens of thousands of partitions take some milliseconds if all have the same size. So many
+        come from a lagging broker that answers after another one failed.
         """
         laid_over = earlier.overlay
         overlay = {number: laid_over[number] for number in numbers if number in laid_over}
@@ -277,7 +278,8 @@ class TopicTable:
     def changed_leaders(self, earlier: TopicTable) -> Sequence[LeadershipRow] | None:
         """Returns the leader and epoch changes since an earlier table of this topic, compared as bytes.
 
-        None if that is impossible: overlays, other partitions, partitions of many sizes.
+        None if bytes can't be compared: a table has an overlay or unreliable epochs, or the partitions'
+        numbers or sizes differ.
         """
         located, was = self.located, earlier.located
         is_reported = (

@@ -2,8 +2,9 @@
 
 A channel decides what to read, write and wait for; its owner, Selector, waits for the system. At most one
 send is in progress (SEL-03). Bytes after the current frame wait in NetworkReceive. A failed channel is closed
-at once. While it holds a complete frame it does not read the socket, so every frame that the peer completed
-was delivered by then (SEL-11). Java's half-closed `closingChannels` are not needed.
+at once, and loses no complete frame (SEL-11): a channel that holds one does not read the socket, so it reads
+the end of the stream only after all of them were delivered. Java's half-closed `closingChannels` are not
+needed.
 
     NOT_CONNECTED ──> AUTHENTICATE <─> READY          handshake, then authentication; plaintext passes at once
           │               │  └─> AUTHENTICATION_FAILED <─┘ (TLS 1.3 may refuse us after the handshake)
@@ -107,7 +108,7 @@ class KafkaChannel:
         self._credentials_in_force = credentials_in_force
         #: The credentials of its creation or last re-authentication.
         self.credentials = credentials
-        self.registered_interest = 0  # what the system watches for the selector; set by Selector
+        self.registered_interest = 0  # the events registered with the system; set by Selector
         self._transport = transport
         self._authenticator = authenticator
         self._max_receive_bytes = max_receive_bytes
@@ -240,9 +241,9 @@ class KafkaChannel:
         return True
 
     def take_earlier_response(self) -> bytes | None:
-        """Returns the frame of an earlier request that the last `prepare` received, if any.
+        """Returns the response to an earlier request that the last `prepare` received, if any.
 
-        The channel holds its memory until `release_memory`. Source:
+        The channel holds the frame's memory until `release_memory`. Source:
         pollResponseReceivedDuringReauthentication.
         """
         frame, self._earlier_response = self._earlier_response, None
@@ -256,7 +257,8 @@ class KafkaChannel:
         """Does one step: reads the broker's frame if it is next, then sends ours."""
         if self._token is None:
             answer = None
-            # While a token is fetched elsewhere, too, earlier responses arrive, and the peer may leave.
+            # While a token is fetched elsewhere, responses to earlier requests may arrive, and the peer may
+            # leave.
             awaits_credentials = self._authenticator.awaits_credentials
             if self._awaits_answer or awaits_credentials:
                 self.read()
@@ -299,7 +301,10 @@ class KafkaChannel:
                 self._limit_receive()
 
     def write(self) -> int:
-        """Writes what the system takes of the send and the transport's own bytes; returns the former."""
+        """Writes what the system takes of the send, and of the transport's own bytes.
+
+        Returns the number of bytes of the send that were written.
+        """
         if self._send is None:
             if self._transport.has_pending_writes:
                 self._transport.write(())
@@ -322,8 +327,8 @@ class KafkaChannel:
     def read(self) -> int:
         """Reads once, and continues while a large frame has bytes; returns the number of bytes read.
 
-        Reads nothing while a whole frame is not taken yet, or there is no memory for the rest of the current
-        one. Raises DisconnectError at the end of the stream, or the transport's AuthenticationError (SSL-04).
+        Reads nothing while a complete frame waits to be taken, or memory for the rest of a frame is missing.
+        Raises DisconnectError at the end of the stream, or the transport's AuthenticationError (SSL-04).
         """
         receive = self._receive
         came = 0
@@ -353,8 +358,8 @@ class KafkaChannel:
     def maybe_complete_receive(self) -> bytes | None:
         """Returns the current frame without its size, if it is whole. Raises InvalidReceiveError (SEL-08).
 
-        The channel holds its memory until `release_memory`. A large frame is fed to its reader in pieces,
-        which may raise ProtocolError; at its end the payload is empty.
+        The channel holds the frame's memory until `release_memory`. A large frame is fed to its reader in
+        pieces, which may raise ProtocolError; at its end the payload is empty.
         """
         payload = self._take_frame()
         if payload is not None:

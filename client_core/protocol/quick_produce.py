@@ -1,7 +1,7 @@
 """Fast path for Produce: encodes a flexible request in one join, reads successful responses.
 
-Other messages are encoded field by field (`messages/`), at a few hundred calls each. These two are sent with
-every batch. The generated message reads any response with an error. A test verifies that both paths are
+Each batch needs one Produce request and one response, and the field-by-field code of `messages/` takes a few
+hundred calls for each. A response with an error is read by that code. A test verifies that both paths are
 equal, to the byte and to the value. Pure.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FIRST_FLEXIBLE: Final = 9
 _FIRST_WITH_IDS: Final = 13
 
-#: No transactional id, then acks and the timeout; a partition's index; an empty tag section.
+#: The three parts: no transactional id, acks and the timeout; a partition's index; an empty tag section.
 _BEGINNING: Final = struct.Struct(">Bhi")
 _INT32: Final = struct.Struct(">i")
 _NO_TAGS: Final = b"\0"

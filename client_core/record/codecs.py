@@ -1,8 +1,8 @@
 """The table of codecs: a Compression by compression.type or by codec id.
 
-One row per codec; each codec's code is in its own file. It is imported on first use, because the library
-takes memory that an uncompressed producer does not need. Called by wiring.py for producing, by
-record_batch.py for reading. Pure; any thread. Source: Compression.of, Kafka 4.3.
+One row per codec. Each codec has its own module, which is imported on first use: its library takes memory
+that an uncompressed producer does not need. Called by wiring.py for producing, by record_batch.py for
+reading. Pure; any thread. Source: Compression.of, Kafka 4.3.
 """
 
 from __future__ import annotations

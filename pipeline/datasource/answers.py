@@ -2,7 +2,10 @@
 
     200, 202                 all are written
     207                      some are written: each item reports its record
-    429, 503, broken line    nothing was written, or that is unknown: repeat the request with the same key
+    408, 429, 503            nothing was written, or that is unknown: repeat the request with the same key
+    broken connection        the same
+    retriable, but no 404    the same
+    5xx without JSON         the same: it is not a sidecar's answer, but a proxy's, say
     504, written unknown     repeat it with the same key; if the replayed answer still says "unknown", resend
                              those records with a new key, which risks a second copy
     else                     a final refusal: the reason, with a remedy
@@ -149,7 +152,7 @@ def delivery_outcome_of(answer: Answer, records: int) -> DeliveryOutcome:
     reported = _document(answer)
     if reported is None:
         reason = f"{answer.status}, and not as Pilotfish's API answers"
-        # From something in between, such as a proxy that reached no sidecar.
+        # The answer is of something in between, such as a proxy that reached no sidecar.
         return Again(retry_after_ms(answer), reason) if answer.status >= 500 else Refused(reason)
     results = reported.get("results")
     failed = _failed(results) if isinstance(results, list) and len(results) == records else None

@@ -70,7 +70,7 @@ class RecordsWriter(DataSourceArrowWriter):
         return Delivered(delivery.counts)
 
     def write_id_in(self, context: TaskContext) -> str:
-        """Returns the beginning of the keys of this write."""
+        """Returns the prefix of this write's idempotency keys."""
         return self._write_id
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -1,7 +1,7 @@
 """gold_advice: which topics a service's sidecars should warm, and how often to refresh.
 
-One row for each service on each cluster that was seen in the last LOOK_BACK_DAYS before `as_of`, the latest
-event of all. docs/advice.md justifies the numbers.
+One row for each service and cluster with events in the last LOOK_BACK_DAYS before `as_of`, the time of the
+latest event of all. docs/advice.md justifies the numbers.
 
     warm_topics         topics to which at least a tenth of the service's producing boots produced
     refresh_max_age_ms  short enough that some leader of a followed topic is out of date for at most a
@@ -10,9 +10,10 @@ event of all. docs/advice.md justifies the numbers.
         share of time  =  moves / observed_ms  x  delay,     delay  =  staleness x refresh_max_age_ms
 
 Moves are counted as minutes in which at least one leader moved: one refresh handles all moves that a broker's
-restart causes within seconds. Staleness is the average part of its interval that a sidecar took to see a new
-epoch. As a ratio it does not depend on the interval, which the advice changes. A service that learns of moves
-from its produces long before the next refresh has a low staleness, and keeps Kafka's default.
+restart causes within seconds. Staleness is the time that a sidecar took to see a new epoch, divided by its
+refresh interval, on average. As a ratio it does not depend on the interval, which the advice changes. A
+service that learns of moves from its produces long before the next refresh has a low staleness, and keeps
+Kafka's default.
 
 Boots whose clocks are known to be wrong do not determine `as_of`. Their events count, with corrected times
 (clocks.py).
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 #: The least percentage of the producing boots that must have produced to a topic.
 WARM_SHARE_PERCENT: Final = 10
 
-#: A tenth of a sidecar's limit: one metadata request is still answered in one piece.
+#: A tenth of what a sidecar accepts (MAX_TOPICS in `service/process/advice_document.py`). The metadata
+#: response for so many topics is still one piece.
 MOST_WARM_TOPICS: Final = 100
 
 #: How much of the time, in thousandths, some leader in a service's topics may be out of date.
@@ -62,7 +64,7 @@ _UNMEASURED_STALENESS_PERMILLE: Final = 500
 #: The minimum observation time: two moves in a minute's data are not churn.
 _LEAST_OBSERVED_MS: Final = 3_600_000
 
-#: The same as the look-back: after that, none of the underlying data would be used any more.
+#: The same as the look-back: after this time, new advice would use none of the same events.
 TTL_MS: Final = LOOK_BACK_DAYS * 24 * 3_600_000
 
 _SERVICE: Final = ["cluster_id", "service"]
@@ -182,10 +184,10 @@ def _moves(followed: DataFrame, moves: DataFrame) -> DataFrame:
 
 
 def _staleness(rows: DataFrame) -> DataFrame:
-    """Returns which part of its interval a sidecar took to see an epoch after another one, in thousandths.
+    """Returns a sidecar's delay in seeing an epoch after the fleet's first, in thousandths of its interval.
 
-    Ignores the first sidecar to see an epoch, and waits that were cut off before the interval was over.
-    A longer wait counts as the whole interval: a shorter interval would not help with the rest.
+    Ignores the sidecar that saw the epoch first, and waits that were cut off before the interval was over. A
+    wait longer than the interval counts as one interval: a shorter interval would not shorten the rest.
     """
     delay_ms, interval_ms = f.col("delay_ms"), f.col("metadata_max_age_ms")
     is_first = ~f.col("is_censored") & (delay_ms <= 0)

@@ -1,4 +1,4 @@
-"""Findings about produced records: slow brokers, uneven load. Failed records are those of incidents."""
+"""Findings about produced records: slow brokers, uneven load. `incidents.py` reports failed records."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def slow_brokers(view: ClusterView) -> Iterator[Finding]:
             for topic in ratio.index
             if ratio[topic] >= _SLOW
             and per_topic[broker][topic] >= _SLOW_LEAST_US
-            # Otherwise it is only the hour in which a leader moved.
+            # If the p50 is normal, only the hours in which a leader moved were slow.
             and medians_against[broker][topic] >= _SLOW_AT_ALL
         ),
         key=lambda one: (-one[0], one[1], one[2]),
@@ -106,8 +106,8 @@ def _against_others(per_topic: pd.DataFrame) -> dict[int, pd.Series]:
 def typical_hour(produce: pd.DataFrame, by: list[str], percentile: str) -> pd.Series:
     """Returns a latency percentile in a typical hour: the median of hours (and topics), weighted by records.
 
-    Percentiles of different hours can't be added up, so this is not that of the whole time. Groups with fewer
-    than a thousand records are left out.
+    Percentiles of different hours can't be added up, so this is not the whole period's percentile. Groups
+    with fewer than a thousand records are left out.
     """
     known = produce[(produce["records"] > 0) & (produce["broker"] >= 0) & produce[percentile].notna()]
     known = known[known.groupby(by)["records"].transform("sum") >= _SLOW_RECORDS]
@@ -120,7 +120,7 @@ def typical_hour(produce: pd.DataFrame, by: list[str], percentile: str) -> pd.Se
 def skewed(view: ClusterView) -> Iterator[Finding]:
     """Finds brokers that lead or take far more than their share, and topics with most of the load."""
     heavy = view.skew[view.skew["excess"] >= _EXCESS].sort_values("excess", ascending=False)
-    # With few partitions, whole numbers explain a difference below two.
+    # A difference below two partitions comes from rounding to whole partitions.
     heavy = heavy[heavy["leaders"] - heavy["fair_share"] * view.skew["leaders"].sum() >= 2]
     for row in heavy.head(1).itertuples():
         more = len(heavy) - 1

@@ -1,4 +1,4 @@
-"""The report's incidents: the sentence that sums them up, each with its harm and remedy, and their chart.
+"""The report's incidents: a headline, a list with each one's harm and remedy, and a chart.
 
 They answer what happened, why, what it hurt, and whether it is over. gold_incidents has the facts.
 """
@@ -36,7 +36,7 @@ _BEHIND: Final = "replicas_behind"
 _FLAPPING: Final = "leader_flapping"
 _FAILING: Final = "produces_failing"
 
-#: By kind: one of them in words, several, and what to do.
+#: By kind: its name in the singular, in the plural, and what to do.
 _KINDS: Final = {
     _DOWN: (
         "outage of a broker",
@@ -106,7 +106,7 @@ def listed(view: ClusterView, prefix: str) -> Markup:
             element("p", _badge(row), text(" "), element("strong", text(_sentence(row, view)))),
             element("p", text(" ".join([_harm(row), *_others(row, found)])), class_="evidence"),
         ]
-        # Once for each kind, so that more incidents are on the first screen.
+        # A kind's remedy is shown once, so that more incidents are on the first screen.
         if remedy := unsaid.pop(row.kind, None):
             lines.append(element("p", element("b", text("What to do: ")), text(remedy)))
         items.append(element("li", *lines))
@@ -151,7 +151,7 @@ def _sentence(row: Any, view: ClusterView) -> str:
 
 
 def _harm(row: Any) -> str:
-    """Returns what it hurt."""
+    """Returns what the incident hurt."""
     parts = [
         (row.leaders_moved if row.kind != _FLAPPING else 0, "leader moved", "leaders moved"),
         (

@@ -8,9 +8,9 @@ Tokens are found by their SHA-256, so timing reveals nothing about them. The pre
 counts: a removed token is rejected from the next request on. Each answer has `Vary: Authorization`.
 
 Long answers, such as streams and watches, end at their next output after their token was removed or its
-rights changed. The caller can connect again, and is checked again. A look-up that waited so long gets a 503
-instead of its answer. The outcome of records is reported nevertheless. No more input is read from such a
-caller. Event loop only. Source: RFC 6750, sections 2.1 and 3.
+rights changed. The caller can connect again, and is checked again. A look-up that waits at that time gets a
+503 instead of its answer. The outcome of records is still reported. No more input is read from such a caller.
+Event loop only. Source: RFC 6750, sections 2.1 and 3.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Admission:
         if message["type"] == "http.response.start":
             if self._is_look_up() and not self._holds():
                 self._is_refused = True
-                message["status"] = _CHANGED.status  # for those who count it by its route
+                message["status"] = _CHANGED.status  # for metrics, which count answers by route
                 return self._refuse(self._scope, self._send, _CHANGED)
             # A new list: prepared answers share theirs.
             message["headers"] = [*message.get("headers", ()), VARY]

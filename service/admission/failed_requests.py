@@ -1,10 +1,11 @@
 """The last failed requests, for `/v1/status` and the console: who, what, why, and the trace.
 
-    one entry   per caller, call, topic and reason; a repetition counts, and moves it to the front
+    one entry   per caller, call, topic and reason; a repetition is counted, and moves the entry to the front
     bounded     MOST entries, each of bounded texts
     visible     to its caller, and to callers that may read its topic
 
-Refusals of the guards are not kept: they have no caller. Neither is what the caller sent. Event loop only.
+Refusals of the guards are not kept, because they have no caller. Nothing that a caller sent is kept. Event
+loop only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from service.wire.trace_context import trace_context_of
 #: Entries that are kept.
 MOST: Final = 20
 _LONGEST_DETAIL: Final = 300
-#: Left out of an entry if they do not apply, as from a problem.
+#: Members that an entry has only if they are set, as in a problem document.
 _IF_SET: Final = ("written", "phase", "waited_ms", "cause", "place")
 
 

@@ -82,7 +82,9 @@ def check_settings(own: Mapping[str, object], kafka: Mapping[str, str]) -> Setti
 
 
 def _refuse_broken_text(values: Mapping[str, object]) -> None:
-    """Python turns bytes that are not UTF-8 into surrogates, which no request, event or file can hold.
+    """Raises SettingsError for a value that is not UTF-8 or has a zero byte.
+
+    Python turns bytes that are not UTF-8 into surrogates, which no request, event or file can hold.
 
     A zero byte can't be part of a path or a host, and most system calls would raise ValueError.
     """

@@ -55,7 +55,7 @@ PAUSE_MS: Final = 2
 FINISHED_PER_TURN: Final = 1_000
 
 #: A boot id is the second of the start since 1970, then this many random bits. It is below 2^53, so that
-#: readers with floating-point numbers only keep it exactly.
+#: readers that have only floating-point numbers keep it exactly.
 _CHANCE_BITS: Final = 21
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -74,7 +74,7 @@ class EventLogConfig(NamedTuple):
 
 
 class EventLog:
-    """A Subscriber of the client's events. Call `start()` before the client's, `close()` after it."""
+    """A Subscriber of the client's events. Start it before the client, and close it after the client."""
 
     def __init__(self, origin: Origin, config: EventLogConfig, clock: Clock) -> None:
         self._origin = origin
@@ -261,7 +261,8 @@ class EventLog:
     def _report_metadata(self) -> bool:
         """Queues a piece of the snapshots' changes, and notices; returns whether there may be more at once.
 
-        Returns False while no sink has room. A sink calls when it has; otherwise the next tick checks again.
+        Returns False while no sink has room. A sink may call `call` once it has room; the next tick checks
+        anyway.
         """
         had_room = False
         while any(outbox.has_room for _, outbox in self._channels):
@@ -398,5 +399,5 @@ def sidecar_id(settings: Settings) -> str:
 
 
 def new_boot_id(wall_ms: int, random: Random) -> int:
-    """Returns the id of a start: greater than that of an earlier second."""
+    """Returns a boot id, which is greater than those of earlier seconds."""
     return (wall_ms // 1000 << _CHANCE_BITS) | random.getrandbits(_CHANCE_BITS)

@@ -4,11 +4,12 @@
                              notices            refreshes with their snapshots, connections; one lock
     event log     ──take──▶  both, in its turns
 
-Nothing is compared, counted or encoded here. Both queues are bounded. Batches beyond the bound are left out
-of their window. Only the newest snapshots wait: if one is dropped, the next reports its changes, as far as
-they still hold. Everything that is left out is counted.
+The event log compares, counts and encodes; this module queues. Both queues are bounded. Batches beyond the
+bound are left out of their window. Only the newest snapshots wait: if one is dropped, the next reports its
+changes, except those undone in between. Everything that is left out is counted.
 
-Refreshes for the age of look-ups come every two seconds. One that changed nothing is not queued.
+Refreshes that limit the age of look-ups (reason `age`) come every two seconds. One that changed nothing is
+not queued.
 
 A refresh swaps the snapshot, then emits the changes, then MetadataRefreshed. A produce response that names
 leaders swaps the snapshot without a refresh. Then LeadersChanged is emitted, and the snapshot keeps the
@@ -38,27 +39,28 @@ from client_core import (
 
 #: More finished batches wake the event log early: it takes a thousand in about 2 ms.
 CROWDED: Final = 2_000
-#: The most finished batches that wait: twice those of one second of the fastest sidecar.
+#: The most finished batches that wait: twice what the fastest sidecar finishes in one second.
 MOST_FINISHED: Final = 20_000
-#: The most snapshots that wait. They share what did not change; their dicts of topics need the memory.
+#: The most snapshots that wait. Snapshots share unchanged tables; what takes memory is each one's dict of
+#: topics.
 MOST_SNAPSHOTS: Final = 16
 MOST_NOTICES: Final = 1_000
-#: The most topics remembered as gone. The others are reported as forgotten, which is always true.
+#: The most topics remembered as gone. Others are reported as forgotten by the client, which is true as well.
 MOST_GONE: Final = 10_000
 
 _NOBODY_GONE: Final[frozenset[str]] = frozenset()
 
-#: The reason of refreshes for the age of look-ups.
+#: The reason of refreshes that limit the age of look-ups.
 _AGE: Final = "age"
 
 
 @dataclass(slots=True)
 class SnapshotNotice:
-    """A snapshot, and its refresh; None: a produce response made it. Changed under the inbox's lock."""
+    """A snapshot. `refreshed` is None if a produce response made it. Changed under the inbox's lock."""
 
     wall_ms: int
     refreshed: MetadataRefreshed | None
-    #: None once it was dropped for a newer one.
+    #: None once the snapshot was dropped in favour of a newer one.
     cache: MetadataCache | None
     #: Topics that the brokers no longer have; other missing topics are forgotten ones.
     gone: frozenset[str] = _NOBODY_GONE
@@ -75,7 +77,7 @@ Notice = SnapshotNotice | EventNotice
 
 
 class LeftOut(NamedTuple):
-    """The numbers of what came too fast to be taken, since the start."""
+    """Counts, since the start, of what came faster than the event log could take it."""
 
     batches: int
     snapshots: int
@@ -98,7 +100,7 @@ class Inbox:
         self._refreshed_version = -1
         self._noted: MetadataCache | None = None
         self._called = False
-        #: Any thread.
+        #: Read by any thread.
         self.left_out = LeftOut(0, 0, 0)
         self._takers: dict[type, Callable[[Event], None]] = {
             MetadataRefreshed: self._on_refreshed,
@@ -152,7 +154,8 @@ class Inbox:
 
     def _on_leaders(self, _: Event) -> None:
         snapshot = self._snapshot()
-        # A refresh's own event follows. A response that names several topics is noted once.
+        # A refresh's snapshot has a new update_version, and MetadataRefreshed follows. A produce response
+        # emits an event per topic, but its snapshot is noted once.
         if snapshot.update_version == self._refreshed_version and snapshot is not self._noted:
             self._add_snapshot(SnapshotNotice(self._clock.wall_ms(), None, snapshot))
 
@@ -195,7 +198,7 @@ class Inbox:
         """Returns the oldest finished batches, at most `most`, which is at most CROWDED."""
         self._called = False
         finished = self._finished
-        # The client may drop the oldest meanwhile, but only if more are left than are taken here.
+        # `emit` may drop the oldest meanwhile, but only beyond MOST_FINISHED, so enough are left.
         return [finished.popleft() for _ in range(min(len(finished), most))]
 
     def take_notice(self) -> Notice | None:

@@ -7,7 +7,8 @@
     Transfer-Encoding    chunked, or 501: the body would be misread
     HTTP/2.0, HTTP/0.9   505
 
-The head checks are pure. `http_protocol.py` calls them in the parser's callbacks; RefusedError ends these.
+The head checks are pure. `http_protocol.py` calls them in the parser's callbacks, and RefusedError stops the
+parser.
 
 An answer ends its connection after a refusal, or when it comes before the body was read. RFC 9112 section
 9.6: closing while data still arrives resets the connection, and the caller may never read the answer. RFC
@@ -81,7 +82,10 @@ class LingeringTransport:
 
 
 def closing_if_not_asked_for(app: ASGI3Application, cycle: RequestResponseCycle) -> ASGI3Application:
-    """Returns the application for a caller with Expect: closes unless it asked for the body."""
+    """Returns the application for a caller with Expect.
+
+    The connection closes after the answer, unless the application asked for the body.
+    """
 
     async def closing(scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
@@ -95,9 +99,10 @@ def closing_if_not_asked_for(app: ASGI3Application, cycle: RequestResponseCycle)
 
 
 def without_chunks(app: ASGI3Application, cycle: RequestResponseCycle) -> ASGI3Application:
-    """Returns the application for an HTTP/1.0 caller: an answer of unknown length ends with its connection.
+    """Returns the application for an HTTP/1.0 caller.
 
-    uvicorn would send chunks, which such a caller takes for content (RFC 9112 section 6.1).
+    An answer without Content-Length ends with its connection. uvicorn would send chunks, which such a caller
+    takes for content (RFC 9112 section 6.1).
     """
 
     async def whole(scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,7 +138,7 @@ def problem_within(error: HttpParserCallbackError) -> Problem | None:
 
 
 def check_version(version: str) -> None:
-    """Raises RefusedError for HTTP/2.0 and 0.9, which the parser takes; it refuses all but these and 1.x."""
+    """Raises RefusedError for HTTP/2.0 and 0.9. The parser accepts these and 1.x, and refuses all others."""
     if version not in _VERSIONS:
         raise RefusedError(_VERSION)
 

@@ -43,7 +43,7 @@ def topic_body(topic: TopicTable, nodes: Mapping[int, Node]) -> bytes:
 
 
 def topic_pieces(topic: TopicTable, nodes: Mapping[int, Node]) -> Iterator[bytes]:
-    """Yields the same body in pieces, one per partition."""
+    """Yields a topic's body in pieces, one per partition."""
     head = {"name": topic.name, "id": topic_id_text(topic.topic_id), "internal": topic.is_internal}
     found = (topic.partition(p, nodes) for p in topic.numbers)
     yield _encode(head)[:-1] + b',"partitions":['

@@ -4,13 +4,13 @@ Each API declares next to its routes how their answers are built (`serve`). The 
 parameters. The routes answer with the same entries, so there is one way to make each body.
 
 An entry is built when its path is first requested, and kept while its content is unchanged. The content is
-the topic's table and the brokers' addresses. Each snapshot has the same table object until the table's bytes,
-or the new leaders laid over it, change. Only the cluster's entry has no table, and is built again. A new
-snapshot or a new second replaces the stamp, which makes all entries stale at once. The next look-up of an
-entry compares two identities and renews its headers. So a new snapshot costs nothing, however many entries
-there are, and a look-up costs one dictionary access and one comparison. Freshness headers are encoded once a
-second per entry, not per request. So are ages compared with their bounds (`ages.py`): the stamp is also
-replaced at the moment when the first of the renewed entries reaches one.
+the topic's table and the brokers' addresses. Successive snapshots share a topic's table object until its
+bytes change, or its overlay of new leaders. Entries about no topic, such as the cluster's, have no table and
+are built again. A new snapshot or a new second replaces the stamp, which makes all entries stale at once. The
+next look-up of an entry compares two identities and renews its headers. So a new snapshot costs nothing,
+however many entries there are, and a look-up costs one dictionary access and one comparison. Freshness
+headers are encoded once a second per entry, not per request. Ages are compared with their bounds (`ages.py`)
+just as rarely: the stamp is also replaced when the first of the renewed entries reaches a bound.
 
 Keys are raw targets, with `?partition=3` for a leader. Bodies with links are kept for each address that
 callers use (`base`). Other queries, encoded names and unknown topics go to FastAPI's routes, which use these
@@ -178,7 +178,7 @@ class Entry:
         self.route = route
         self.form = form
         if isinstance(body, LongBody):
-            # Only answers in one piece use `body`; `is_long` excludes this entry from them.
+            # `body` is only for answers in one piece: users of it check `is_long` first.
             self.chunks, self.length, self.etag = body
             self.is_long, self.body = True, b""
         else:
@@ -202,7 +202,7 @@ class Entry:
 
 
 class _Leaders:
-    """The leaders of one topic that were asked for together with others, as JSON by partition."""
+    """One topic's leaders as JSON by partition, for requests that ask for several at once."""
 
     __slots__ = ("bodies", "needs_route", "nodes", "stamp", "topic")
 
@@ -241,7 +241,7 @@ class LookupTable:
         self._swept_s = 0
         #: By the number of their parts.
         self._routes: dict[int, list[_Route]] = {}
-        #: What targets begin with whose answers have links.
+        #: The prefixes of targets whose answers have links.
         self.linked: tuple[bytes, ...] = ()
         self._cluster_id = self.cache.cluster_id
         self._take(self.cache)
@@ -350,7 +350,7 @@ class LookupTable:
         return found
 
     def _leaders_of(self, name: str, now_ms: int) -> _Leaders | None:
-        """Returns what is kept of a topic's leaders, checked for this moment; None for an unknown topic."""
+        """Returns a topic's kept leaders, brought up to date; None for an unknown topic."""
         if self._leader_count > MAX_ENTRIES:
             self._drop_leaders()
         topic, leaders = self.cache.topics.get(name), self._leaders.get(name)
@@ -367,7 +367,7 @@ class LookupTable:
     def freshness(self, cache: MetadataCache, time: RefreshTime | None) -> HeaderPairs:
         """Returns the freshness headers of an answer that is made from this snapshot, and as old as `time`.
 
-        None: nothing is known.
+        `time` None: the age is unknown.
         """
         version = version_text(self._boot, cache.update_version).encode()
         return freshness_headers(version, time, self._now_ms())
@@ -394,7 +394,10 @@ class LookupTable:
         self._stamp = object()
 
     def _turn(self, now_ms: int) -> None:
-        """Begins a new second, or a part of one, which changes ages. Drops idle entries once a minute."""
+        """Begins a new second, or replaces the stamp within one because an age has reached its bound.
+
+        Drops idle entries once a minute.
+        """
         second = self._second = now_ms // 1000
         self._until_ms = (second + 1) * 1000
         self._stamp = object()
@@ -422,14 +425,14 @@ class LookupTable:
         entry.needs_route = entry.is_long or due.before
         time = cache.answered if topic is None else cache.refresh_time(topic)
         entry.renew(self._stamp, self._second, self.freshness(cache, time))
-        if is_new:  # last: after an exception there is no half of an entry
+        if is_new:  # last, so that an exception leaves no half-made entry
             self._keep(key, entry)
         return entry
 
     def _holds(self, entry: Entry) -> bool:
         if entry.nodes is not self._nodes:
             return False
-        # The cluster's answer has no table to compare; it is cheap to rebuild.
+        # An answer about no topic has no table to compare; it is cheap to rebuild.
         return entry.topic is not None and self.cache.topics.get(entry.topic.name) is entry.topic
 
     def _keep(self, key: bytes, entry: Entry) -> None:

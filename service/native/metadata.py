@@ -1,8 +1,8 @@
 """Routes that look up the cluster, brokers, topics, partitions and leaders.
 
-They answer what `lookup_table.py` has not prepared, and look-ups by key. Each waits as its query demands,
-then answers with the table's bytes. No controller is reported: a KRaft broker names a random
-broker as controller. Event loop only.
+They answer what `lookup_table.py` has not prepared, and look-ups by key. Look-ups wait for the age or version
+that their query demands. Most then answer with bytes from the table; the offsets come from the partition's
+leader. No controller is reported: a KRaft broker names a random broker as controller. Event loop only.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class MetadataRoutes:
             responses=_COMMON,
             openapi_extra={"parameters": [_KEY_HEADER]},
         )(self.leader)
-        # Not kept, so without the headers of freshness.
+        # Offsets are not cached, so their answer has no freshness headers.
         asked = APIRouter(tags=["metadata"], dependencies=[Depends(check_query)])
         asked.get(
             "/v1/topics/{topic}/partitions/{partition}/offsets",

@@ -49,7 +49,8 @@ _PARTITIONS: Final = 4
 _RETAIN_BYTES: Final = 16 * 1024 * 1024
 _SHOWN_RECORDS: Final = 100
 
-#: The longest delay. It is below request.timeout.ms (30 s), when the sidecar reconnects and sends again.
+#: The longest delay. It is below request.timeout.ms (30 s), after which the sidecar would reconnect and send
+#: again.
 MAX_DELAY_MS: Final = 20_000
 
 _NUMBER: Final = r"([0-9]{1,9})"
@@ -73,10 +74,11 @@ class EmbeddedCluster:
         first_port: int = 0,
         folder: Path | None = None,
     ) -> None:
-        """`topics` exist when `start` returns; a client that may create topics creates others.
+        """`topics` exist when `start` returns; others are created for clients that ask for auto-creation.
 
-        Broker n listens on port `first_port` + n - 1; on free ports if it is 0. `folder` keeps topics and
-        records from one run to the next. Raises EmbeddedClusterError if it can't be read.
+        Broker n listens on port `first_port` + n - 1; if `first_port` is 0, brokers use free ports. `folder`
+        keeps topics and records from one run to the next. Raises EmbeddedClusterError if the saved cluster
+        can't be read.
         """
         if brokers < 1:
             raise ValueError(f"an embedded cluster needs at least one broker, not {brokers}")

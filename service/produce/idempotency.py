@@ -241,7 +241,7 @@ class IdempotencyKeys:
 
 
 def _too_large(answer: Answer) -> Answer:
-    """Returns what to remember instead of an answer that is too large, such as one of many failures."""
+    """Returns what to remember instead of an answer that is too large, such as a list of many failures."""
     detail = (
         f"the first answer under this key was {answer.status}, and too large to be remembered "
         "(idempotency_max_bytes)"

@@ -33,7 +33,7 @@ from service.wire.waiting import CALLER_GONE, CallerGoneError
 
 _log: Final = logging.getLogger(__name__)
 
-#: In place of pydantic's own words, by its type of an error.
+#: Messages that replace pydantic's, by pydantic's error type.
 _FAULTS: Final = {"extra_forbidden": "is not a query parameter of this request; /openapi.json lists them"}
 
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})

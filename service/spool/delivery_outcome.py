@@ -38,7 +38,7 @@ from client_core import (
 from service.spool.dead_letters import Reason
 from service.wire.errors import explained
 
-#: The attempts for an error that is not retriable and in no table below.
+#: The attempts for an error that is final, and is missing from both tables below.
 MOST_ATTEMPTS: Final = 10
 #: The most characters of an error's message, in the log and in each dead letter.
 DETAIL_CHARACTERS: Final = 200
@@ -88,7 +88,7 @@ def delivery_outcome_of(failure: RecordFailure, attempts: int, *, lacks_partitio
         return DeliveryOutcome("partition_gone", detail, at_once=True)
     reason = _OF_TOPIC.get(error.error)
     if reason is not None:
-        # One broker may not know the topic yet, or no longer, while the others do.
+        # A single broker may lack a topic that the others have, because it is being created or deleted.
         gone = failure.phase is Phase.METADATA or not error.retriable
         return DeliveryOutcome(reason if gone else None, detail, at_once=waited)
     reason = _OF_RECORD.get(error.error)

@@ -5,7 +5,7 @@
 Requests that are queued when an fsync ends form the next group. A group that cannot be written or fsynced is
 refused as a whole: none of it is delivered. After a failed fsync the system may have dropped the pages, and
 reports this only once. So the file is never trusted after its last good byte: it is cut there, and a new file
-begins. Its name makes readers ignore anything after that byte in the old file (segments.py).
+begins. The new file's name makes readers ignore anything after that byte in the old one (segments.py).
 
 `submit` and `close`: any thread. `turn`: the writer's thread, or the CLI's.
 """
@@ -30,7 +30,7 @@ _log: Final = logging.getLogger(__name__)
 _GROUP_BYTES: Final = 4 * 1024 * 1024
 #: The most bytes that wait in memory for a slow disk; their callers may have got a 504 in the meantime.
 QUEUE_BYTES: Final = 32 * 1024 * 1024
-#: How long a disk counts as failing after its last failure: a full one takes small records in between.
+#: How long a disk counts as failing after its last failure. A full disk takes small records in between.
 FAILING_FOR_MS: Final = 30_000
 
 
@@ -44,8 +44,8 @@ class Spooled(NamedTuple):
 class SpoolFault(NamedTuple):
     """The records of a request are not in the spool.
 
-    `written` "unknown": no new file could be created, so the next process may find some of them; or an
-    unexpected exception.
+    `written` is "unknown" in two cases: no new file could be created, so the next process may find some of
+    the records; or an unexpected exception was raised.
     """
 
     detail: str
@@ -106,7 +106,8 @@ class SpoolWriter:
         committed: Callable[[], None],
         dead_letter_bytes: Callable[[], int],
     ) -> None:
-        """`max_bytes`: of the whole folder, with dead letters. `segment_bytes`: of one file, about.
+        """`max_bytes` limits the whole folder, with dead letters. `segment_bytes` is the approximate size of
+        a file.
 
         `committed` is called on the writer's thread when there are more records to deliver.
         """
@@ -260,7 +261,7 @@ class SpoolWriter:
         return outcomes
 
     def _append(self, payloads: Sequence[bytes]) -> SpoolFault | None:
-        """Writes entries to the disk with the next numbers; returns why they are not there, if so."""
+        """Writes entries to the disk with the next sequence numbers; returns None, or why it failed."""
         try:
             opened = self._room_for(sum(map(len, payloads)) + FRAME_BYTES * len(payloads))
         except OSError as e:
@@ -307,7 +308,7 @@ class SpoolWriter:
     # -- disk faults -----------------------------------------------------------------------------------------
 
     def _take_back(self, opened: _Open) -> Literal["no", "unknown"]:
-        """Cuts off what a failed write left, and syncs that; if it fails, leaves the file."""
+        """Cuts off what a failed write left, and fsyncs the file; if that fails, ends the file (`_leave`)."""
         try:
             self._disk.truncate(opened.descriptor, opened.end)
             self._disk.fsync(opened.descriptor)

@@ -36,10 +36,11 @@ from service.wire.strict_json import BodyError
 
 PROBLEM_TYPE: Final = b"application/problem+json"
 
-#: The place of a fault that is of the whole body.
+#: The `place` of a fault that concerns the whole body.
 WHOLE_BODY: Final = "body"
 
-#: Final errors of a broker, or of the client in its place. Others depend on `retriable` and `written`.
+#: Final errors, from a broker or from the client itself. The status of others depends on `retriable` and
+#: `written`.
 STATUS_OF_ERROR: Final[Mapping[Errors, int]] = {
     Errors.UNKNOWN_TOPIC_OR_PARTITION: 404,
     Errors.UNKNOWN_TOPIC_ID: 404,
@@ -76,8 +77,8 @@ _REASON_OF_CLASS: Final[Mapping[type[KafkaError], Reason]] = {
     UnknownPartitionError: reasons.UNKNOWN_PARTITION,
 }
 
-#: When failures differ, the gravest status wins: an unknown outcome before a refusal, ours before the
-#: caller's.
+#: When failures differ, the gravest status wins: first unknown outcomes (504), then the sidecar's failures,
+#: then the caller's (4xx).
 _GRAVEST_FIRST: Final = (504, 503, 500)
 
 #: Seconds, when nothing better is known. A metadata refresh or a reconnect takes less.
@@ -88,7 +89,8 @@ DEFAULT_RETRY_AFTER_S: Final = 1
 class Problem:
     """A problem document, not yet encoded. `headers` are response headers, not part of the document.
 
-    `reason` is set if it does not follow from the other members; so is `dialect_code`, a dialect's number.
+    `reason` and `dialect_code`, a dialect's number, are set only if they do not follow from the other
+    members.
     """
 
     status: int
@@ -150,7 +152,7 @@ class ProblemError(Exception):
 def explained(error: KafkaError) -> KafkaError:
     """Returns the brokers' reason for a time-out of metadata, if they gave one; else the error itself.
 
-    Another time-out is still one, with its `cause` beside it.
+    The error of any other time-out is returned as it is, with its `cause`.
     """
     cause = error.__cause__
     if error.error is Errors.REQUEST_TIMED_OUT and error.cause is None and isinstance(cause, KafkaError):
@@ -194,7 +196,7 @@ def gravest(statuses: Iterable[int]) -> int:
 
 
 def _is_retriable(error: KafkaError, status: int) -> bool:
-    """Returns whether a retry may succeed. A closed client means a shutdown: another process may be there."""
+    """Returns whether a retry may succeed. After a shutdown, another process may serve it."""
     return error.retriable or (status == 503 and isinstance(error, ProducerClosedError))
 
 

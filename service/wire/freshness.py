@@ -4,8 +4,8 @@
     Pilotfish-Metadata-Refreshed-At: 2026-01-31T09:26:53.589Z
     Pilotfish-Metadata-Version: 5f2c9a10-42              <boot>-<n>: n counts the updates of this process
 
-A version of another boot means nothing here: `parse_version` separates the two parts. ETags depend only on an
-answer's bytes, so they survive refreshes and restarts that change nothing. Pure.
+A version of another boot means nothing here, so `parse_version` separates the two parts. ETags depend only on
+an answer's bytes, so they survive refreshes and restarts that change nothing. Pure.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     slices    all long answers together take at most SLICE_S of an event loop turn, shared equally. An item
               that takes long must be divided by its producer
     pieces    the bytes are never joined: for 50 MB, join, hash and copy would take 100 ms. Length and ETag
-              are known once the body is complete, equal to those of a single piece
+              are known once the body is complete; they equal those of the joined body
 
 A list that fits into one piece is answered like any other body. Event loop only.
 """
@@ -71,7 +71,7 @@ class Slices:
             self._at_work -= 1
 
     async def body(self, pieces: Iterable[bytes]) -> LongBody:
-        """Joins the pieces into chunks, with length and ETag. An empty piece is a chance to yield."""
+        """Joins the pieces into chunks, with length and ETag. An empty piece only lets other work run."""
         chunks: list[bytes] = []
         digest = etag_digest()
         gathered: list[bytes] = []
@@ -111,7 +111,7 @@ class Slices:
 
 
 def joined(items: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields a JSON array's items with commas, without brackets. An empty item is only a chance to yield."""
+    """Yields a JSON array's items with commas, without brackets. An empty item only lets other work run."""
     comma = b""
     for item in items:
         if item:
@@ -133,7 +133,7 @@ class LongAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends as fast as the caller reads."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        with contextlib.suppress(CallerGoneError):  # its token was withdrawn: nobody is left to end it for
+        with contextlib.suppress(CallerGoneError):  # raised by `send`: the caller's token is no longer valid
             for chunk in self._chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await asyncio.sleep(0)

@@ -18,7 +18,8 @@ from client_core import IllegalStateError, KafkaError, ProducerClosedError, Tick
 from service.wire.asgi import Receive
 from service.wire.errors import Problem, ProblemError, problem_of
 
-#: Longer than nearly every acknowledgement, short enough that an abandoned permit goes unnoticed.
+#: Longer than nearly every acknowledgement takes; short enough that a caller who left does not hold its
+#: permit for a noticeable time.
 _WATCH_AFTER_S: Final = 0.05
 
 #: A wait of more than an hour is a mistake in units.
@@ -73,7 +74,7 @@ def refusal_of(error: KafkaError | IllegalStateError) -> Problem:
 
 
 class _Unwatched:
-    """The waits of one loop whose callers are not watched yet, in their order, with the time to begin."""
+    """The waits of one loop whose callers are not watched yet, oldest first, with the time to begin."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -99,7 +100,7 @@ class _Unwatched:
             future.add_done_callback(partial(_end, watch))
 
 
-#: That of the running loop of each thread.
+#: Per thread, `unwatched`: the waits of its running loop.
 _own: Final = threading.local()
 
 

@@ -27,7 +27,7 @@ _NodeId = TypeVar("_NodeId", int, int | None)
 
 @dataclass(frozen=True, slots=True)
 class BatchCount:
-    """Some batches, and the moment (now_ms) at which the oldest was created; None where there are none."""
+    """Some batches, and the moment (now_ms) at which the oldest was created; None without batches."""
 
     batches: int = 0
     records: int = 0
@@ -53,7 +53,8 @@ class TopicWait:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """All that waits. `queued` are batches by the leader that they wait for, None where there is none.
+    """All that waits. `queued` are batches by the leader that they wait for; their key is None without a
+    leader.
 
     `in_flight` are batches by the node that they were sent to, `by_node` are both. `leaderless` are the
     partitions of `queued[None]`.
@@ -67,7 +68,7 @@ class Backlog:
 
 
 class _Counting:
-    """One BatchCount while it is added up."""
+    """Adds up one BatchCount."""
 
     __slots__ = ("batches", "oldest", "partitions", "records")
 
@@ -106,7 +107,7 @@ def count_backlog(
     causes: Causes | None = None,
     now_ms: int = 0,
 ) -> Backlog:
-    """Returns the batches by node. A leader that is not in `node_ids` can't be reached: it counts as none.
+    """Returns the batches by node. A leader outside `node_ids` can't be reached, so it counts as none.
 
     With `causes`, each count has the cause of its oldest batch, as of `now_ms`.
     """

@@ -27,7 +27,7 @@ class FlushTicket:
         on_done: Callable[[], None] | None,
         abandon: Callable[[FlushTicket], None] = lambda flush: None,
     ) -> None:
-        """`abandon` is called when its waiter has left."""
+        """`abandon` is called if the waiter leaves before the flush is done."""
         self._abandon = abandon
         self._lock = threading.RLock()
         self._batches = set(batches)
@@ -38,11 +38,11 @@ class FlushTicket:
         return not self._batches
 
     def abandon(self) -> None:
-        """Ends the flush without its waiter: lingering batches linger again. Any thread."""
+        """Ends the flush because its waiter has left. Batches then wait for linger.ms again. Any thread."""
         self._abandon(self)
 
     def replaced(self, batch: ProducerBatch, by: Collection[ProducerBatch]) -> None:
-        """Replaces a split batch by its parts."""
+        """Waits for the parts of a split batch, too."""
         with self._lock:
             if batch in self._batches:
                 self._batches.update(by)
@@ -78,7 +78,7 @@ class IncompleteBatches:
 
     @property
     def flush_in_progress(self) -> bool:
-        """A plain read."""
+        """Whether a flush waits. Read without the lock."""
         return bool(self._flushes)
 
     def snapshot(self) -> Sequence[ProducerBatch]:
@@ -99,7 +99,7 @@ class IncompleteBatches:
             flush.replaced(batch, into)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Removes a completed batch. Hold no lock: completed flushes are notified."""
+        """Removes a completed batch, and notifies flushes that are done. The caller holds no lock."""
         with self._lock:
             flushes = tuple(self._flushes)
             self._batches.pop(batch, None)

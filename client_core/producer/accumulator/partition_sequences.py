@@ -1,8 +1,8 @@
 """Sequence numbers of one partition: next to assign, last acknowledged, in flight.
 
 Brokers detect duplicates and gaps by producer id, epoch and sequence. A partition's sequence counts records,
-wraps from 2147483647 to 0 (REC-04) and begins at 0 with each new producer id or epoch. Decisions are
-TransactionManager's. I/O thread only. Source: TxnPartitionEntry, DefaultRecordBatch, Kafka 4.3.
+wraps from 2147483647 to 0 (REC-04) and begins at 0 with each new producer id or epoch. TransactionManager
+makes the decisions. I/O thread only. Source: TxnPartitionEntry, DefaultRecordBatch, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class PartitionSequences:
     last_acked_sequence: int | None = None
     last_acked_offset: int | None = None
     topic_id: UUID | None = None
-    #: The next sequence when the topic was made again, until one from there on is acknowledged.
+    #: `next_sequence` at the time when the topic was recreated; None once that sequence or a later one is
+    #: acknowledged.
     _first_of_new_log: int | None = None
     in_flight: list[ProducerBatch] = field(default_factory=list)
     #: Per batch in flight: how many batches were ever added after it, finished ones included.
@@ -50,12 +51,12 @@ class PartitionSequences:
 
     @property
     def batches_since_oldest(self) -> int:
-        """Returns how many batches a broker may have got since the oldest one in flight; 0 without any."""
+        """Returns how many batches a broker may have got, from the oldest one in flight on; 0 without any."""
         return self._followers[self.in_flight[0]] + 1 if self.in_flight else 0
 
     @property
     def is_window_full(self) -> bool:
-        """Returns whether a broker could mistake one more batch: see TransactionManager.must_wait."""
+        """Returns whether sending one more batch is unsafe: see TransactionManager.must_wait."""
         is_known = self.last_acked_sequence is not None and self._first_of_new_log is None
         safe = _BATCHES_THAT_BROKERS_REMEMBER if is_known else 1
         return self.batches_since_oldest >= safe
@@ -84,7 +85,7 @@ class PartitionSequences:
             self._first_of_new_log = None
 
     def follow(self, topic_id: UUID | None) -> None:
-        """Notes the topic's id, if it is known: brokers know no producer of a topic that was made again."""
+        """Notes the topic's id, if it is known. Brokers know no producer of a recreated topic."""
         if topic_id is None or topic_id == self.topic_id:
             return
         if self.topic_id is not None:

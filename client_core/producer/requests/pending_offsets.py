@@ -1,10 +1,10 @@
 """Callers that wait for a partition's offsets, and the ListOffsets requests for them.
 
 A caller wants two offsets, the log's start and its end: each is a question of its own, because a request may
-name a partition only once. All questions of one kind for the same leader share a request. A later caller
-gets the next request, so that an offset is never older than its caller.
+name a partition only once. All questions of one kind for the same leader share a request. A caller that comes
+while a request is under way waits for the next one, so that an offset is never older than its caller.
 
-    the leader answers          the offset is known; a caller ends with both
+    the leader answers          the offset is known; a caller is answered once both offsets are known
     a retriable error           metadata is refreshed if the error says so, and the question is asked again
                                 after a growing pause: of the new leader, once that is known
     another error               final for the partition
@@ -208,7 +208,7 @@ class PendingOffsets(PendingCalls[OffsetsWait]):
             return late
         for key in _keys_of(wait):
             if key.timestamp in wait.found:
-                continue  # nobody may wait for it now
+                continue  # found already, so its question may be gone
             question = self._questions[key]
             error, asked = question.error, question.under_way
             if error is None:
@@ -219,7 +219,7 @@ class PendingOffsets(PendingCalls[OffsetsWait]):
                     Cause(Errors.REQUEST_TIMED_OUT, asked.destination, 0, since_ms, detail)
                 )
             if error.error is Errors.UNKNOWN_TOPIC_OR_PARTITION:
-                late.__cause__ = error  # the reason itself, not an attempt's error
+                late.__cause__ = error  # this is the reason itself, so no Cause is needed
                 return late
             since_ms = now_ms - question.failing_since_ms
             return late.because_of(

@@ -30,7 +30,8 @@ class NodeStatus:
     throttle_left_ms: int
     last_error: str | None
     last_error_age_ms: int | None
-    #: Why there is no connection; None while it works, while it is first set up, or when it was idle.
+    #: Why there is no connection. None while a connection works or is first set up, or if it was closed as
+    #: idle.
     cause: Cause | None = None
 
 
@@ -72,18 +73,18 @@ class ClientStatus:
     waiting_for_buffer: int
     in_flight_batches: int
     producer_id: int | None
-    #: Since when no broker has answered anything; None before the first answer.
+    #: Time since any broker last answered; None before the first answer.
     last_answer_age_ms: int | None
     metadata: MetadataStatus
     buffer: BufferStatus
     nodes: tuple[NodeStatus, ...]
     #: Why no broker answers, if none does: the last failure of a connection, else the oldest request, else
-    #: the oldest attempt to connect. The causes of timeouts are the same.
+    #: the oldest attempt to connect. Timeouts report the same cause.
     cause_of_silence: Cause | None = None
 
     @property
     def unanswered_ms(self) -> int:
-        """How long requests have been in flight while no broker has answered any; 0 if none is."""
+        """How long requests have been in flight without any broker's answer; 0 if no request is in flight."""
         oldest_ms = max((node.oldest_in_flight_age_ms or 0 for node in self.nodes), default=0)
         return oldest_ms if self.last_answer_age_ms is None else min(oldest_ms, self.last_answer_age_ms)
 
@@ -125,11 +126,11 @@ class FailedRecords:
         self._is_over = False
         self._earlier = 0
         self._records: Counter[tuple[str, int | None]] | None = None
-        #: Gets the topic and the number of records that have failed.
+        #: Called with the topic and the number of records that have failed.
         self.notify: Callable[[str, int], None] = _do_nothing
 
     def add(self, topic: str, partition: int | None, records: int) -> None:
-        """Counts failed records, which their callers know. `partition` None: they were in no batch."""
+        """Counts failures that were reported to callers. `partition` None: the records were in no batch."""
         if not records:
             return
         with self._lock:
@@ -174,4 +175,4 @@ class FailedRecords:
 
 
 def _do_nothing(topic: str, records: int) -> None:
-    """Nobody else counts."""
+    """The default of `notify`."""

@@ -1,12 +1,12 @@
 """Tickets for non-blocking calls, and the path of results to a CompletionSink.
 
 A caller passes `done` and gets a Ticket at once. Later, outside every lock, `done(result)` is posted exactly
-once. Java's blocking calls are in `requests/blocking_calls.py`.
+once, unless the ticket was cancelled. Java's blocking calls are in `requests/blocking_calls.py`.
 
 `Completions` gathers the results of one turn of the I/O thread, which posts them together at the turn's end.
 So an event loop is woken once per turn, not once per record, and no callback runs inside a client lock or
-halfway through a turn. Any thread adds, without a lock: a deque. After the I/O thread has ended, the adding
-thread posts.
+halfway through a turn. Any thread adds to a deque, without a lock. After the I/O thread has ended, the thread
+that adds also posts.
 """
 
 from __future__ import annotations
@@ -37,32 +37,35 @@ class Completions:
         self._sink = sink
         #: Results that wait to be posted.
         self.finished: Final[deque[tuple[Done, Result]]] = deque()
-        #: Called when these are posted.
+        #: Functions to call when the results that are finished now have been posted.
         self.waiting: Final[deque[Callable[[], None]]] = deque()
         self._nobody_posts = False
         self._is_posting = False
 
     @property
     def is_reported(self) -> bool:
-        """Returns whether all results are posted. A plain read; I/O thread running."""
+        """Returns whether all results are posted. Reads without a lock. Valid while the I/O thread runs."""
         # In this order: a result that left the deque has been posted, or is being posted.
         return not self.finished and not self._is_posting
 
     def add(self, done: Done, result: Result) -> None:
         """Adds a finished ticket. Any thread, no lock held."""
         self.finished.append((done, result))
-        # Read after the append: post_from_now_on reads the deques after it has set this.
+        # Read after the append, because post_from_now_on sets this before it reads the deques.
         if self._nobody_posts:
             self.post()
 
     def call_when_posted(self, call: Callable[[], None]) -> None:
-        """Calls `call` when all results that are finished now are posted. Any thread; wake the I/O thread."""
+        """Calls `call` when all results that are finished now are posted.
+
+        Any thread, which must then wake the I/O thread.
+        """
         self.waiting.append(call)
         if self._nobody_posts:
             self.post()
 
     def post(self) -> None:
-        """Posts all finished results. A failing sink is logged and affects no other.
+        """Posts all finished results. An exception of the sink is logged, and not raised.
 
         After a MemoryError the sink gets the same results next time.
         """
@@ -74,7 +77,7 @@ class Completions:
                 self.waiting.popleft()()
 
     def _post_finished(self) -> bool:
-        """Returns False if the sink lacked memory."""
+        """Posts the finished results; returns False if the sink raised MemoryError."""
         finished: list[tuple[Done, Result]] = []
         self._is_posting = True
         try:
@@ -93,12 +96,15 @@ class Completions:
 
     def post_from_now_on(self) -> None:
         """Makes later results be posted by the thread that adds them: the I/O thread ends."""
-        self.post()  # before others may post, which would overtake it in `call_when_posted`
+        self.post()  # first, so that no other thread calls `waiting` before these are posted
         self.post_at_once()
         self.post()
 
     def post_later(self) -> None:
-        """Makes results wait for a `post` after `post_at_once`: the adding thread holds a lock."""
+        """Undoes `post_at_once` while the adding thread holds a lock.
+
+        That thread must call `post_at_once` and `post` afterwards.
+        """
         self._nobody_posts = False
 
     def post_at_once(self) -> None:
@@ -167,7 +173,7 @@ class Ticket(Protocol):
     """The handle of a non-blocking call. Any thread."""
 
     def cancel(self) -> None:
-        """Cancels the call. `done` is not called any more, unless the ended request is being posted.
+        """Cancels the call. `done` is not called any more, unless its result is already being posted.
 
         Sent records are still delivered. Idempotent.
         """
@@ -175,7 +181,7 @@ class Ticket(Protocol):
 
 
 class CancelTicket:
-    """A ticket that a function cancels. In the child of a fork it does nothing."""
+    """A ticket whose `cancel` calls a function. In the child of a fork it does nothing."""
 
     __slots__ = ("_cancel", "_made_at")
 

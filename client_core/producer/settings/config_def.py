@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _N = TypeVar("_N", int, float)
 
-#: An option only gives values out, so one of integers is an Option[object], too.
+#: Covariant, because an option only returns values: an Option[int] is an Option[object], too.
 _V = TypeVar("_V", covariant=True)
 
 SHORT_MAX: Final = 2**15 - 1
@@ -45,7 +45,7 @@ def invalid_value(name: str, value: object, why: str) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_T]):
-    """A type of ConfigDef: its name there, its parser, and how a text of it is shown."""
+    """A type of ConfigDef: its name there, its parser, and what hides the secrets in its values (`mask`)."""
 
     name: str
     parse: Callable[[str, object], _T]
@@ -57,10 +57,11 @@ def _parse_integer(name: str, value: object, kind: str, bits: int, largest: int)
     if isinstance(value, str):
         text = value.strip(_TRIMMED)
         digits = text[1:] if text[:1] in ("-", "+") else text
-        # int() would take underscores, which parseInt doesn't. It takes foreign digits, which this does not.
+        # int() would take underscores, which Java's parseInt doesn't. parseInt takes digits beyond ASCII,
+        # which this does not.
         if not (digits.isascii() and digits.isdigit()):
             raise invalid_value(name, value, f"Not a number of type {kind}")
-        # int() refuses thousands of digits by an error of its own, zeros among them.
+        # int() raises its own ValueError for thousands of digits, even for leading zeros.
         digits = digits.lstrip("0") or "0"
         number = int(digits) if len(digits) <= _MOST_DIGITS else largest + 2
         number = -number if text[0] == "-" else number
@@ -131,7 +132,7 @@ def _parse_list(name: str, value: object) -> tuple[str, ...]:
 
 
 def _parse_url(name: str, value: object) -> str:
-    """Returns a URL without a user and a password, which logs would show."""
+    """Returns a URL. Raises ConfigError if it has a user or password, which logs would show."""
     url = _parse_string(name, value)
     try:
         has_user = urlsplit(url).username is not None
@@ -143,7 +144,7 @@ def _parse_url(name: str, value: object) -> str:
 
 
 def _without_query(url: str) -> str:
-    """Removes parts that may hold secrets: a URL's query, or, of another text, all before an @."""
+    """Hides what may be secret: a URL's query, or the whole text if it has an @."""
     if "@" in url:
         return HIDDEN
     address, question_mark, _ = url.partition("?")
@@ -159,7 +160,7 @@ def _parse_password(name: str, value: object) -> str:
 
 
 def _parse_provider(name: str, value: object) -> TokenProvider:
-    """Returns the callable's place, or the callable itself. Neither is imported or called here."""
+    """Returns a provider of module:attribute, or of a callable. Nothing is imported or called here."""
     if isinstance(value, str):
         place = value.strip()
         parts = place.split(":")
@@ -195,10 +196,7 @@ PROVIDER: Final = Kind("STRING", _parse_provider)
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[_T]):
-    """The valid values of a type:
-
-    in Kafka's notation, and as a check that returns the error, or None.
-    """
+    """The valid values of a type: in Kafka's notation, and as a check that returns the error, or None."""
 
     text: str
     complaint: Callable[[_T], str | None]
@@ -266,8 +264,8 @@ FILLED_LIST: Final = Rule("", _filled)
 class Option(Generic[_V]):
     """One setting of Kafka's, or of ours where `is_ours`.
 
-    `default` is in Kafka's own spelling: None where there is none. `kafka_default` is Kafka's where ours is
-    another. `valid` are Kafka's valid values, `taken` those of them that this client takes.
+    `default` is in Kafka's spelling, or None. `kafka_default` is Kafka's own default if ours differs. `valid`
+    are Kafka's valid values, `taken` those of them that this client takes.
 
     An option that `may_be_file` has a companion, `file_name`: the path of a file that holds its value, and
     that may change while the client runs.

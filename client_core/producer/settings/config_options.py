@@ -249,7 +249,7 @@ COMPRESSION_ZSTD_LEVEL: Final = Option(
     "zstd's level: higher is smaller and slower; below 0 is fastest.",
 )
 
-#: The settings of producing, as a reader meets them: connection, delivery, batching, time, metadata,
+#: The settings of producing, in the order of the docs: connection, delivery, batching, time, metadata,
 #: partitioner.
 PRODUCER_OPTIONS: Final = (
     BOOTSTRAP_SERVERS,
@@ -296,5 +296,5 @@ PRODUCER_OPTIONS: Final = (
 #: Every setting that is honoured.
 OPTIONS: Final = (*PRODUCER_OPTIONS, *SECURITY_OPTIONS)
 
-#: Their names, and those of the files that may replace them.
+#: The names of all options, and of their companions `….file`.
 NAMES: Final = frozenset(name for option in OPTIONS for name in (option.name, option.file_name) if name)

@@ -96,7 +96,10 @@ def heat_map(
 
 
 def _steps(numbers: list[float], *, logarithmic: bool) -> list[float]:
-    """Returns upper bounds of all steps but the last: 0 and equal parts of the maximum, or equal ratios."""
+    """Returns the upper bound of each step but the last.
+
+    Linear: 0, then equal parts of the maximum. Logarithmic: equal ratios.
+    """
     if not numbers:
         return [0.0] * (HEATS - 1)
     most = max(numbers)
@@ -155,7 +158,7 @@ def spread(
     censored: np.ndarray,
     quantiles: Sequence[tuple[str, float]],
 ) -> str:
-    """Returns an SVG: counts above, and below the share reached by then (Kaplan-Meier). `bounds` in ms."""
+    """Returns an SVG: the counts, and under them the share reached (Kaplan-Meier). `bounds` are in ms."""
     drawing = Drawing(name, _WIDTH, _HEIGHT)
     counts, shares = drawing.axes(2, [3, 2])
     used = np.flatnonzero(reached + censored)

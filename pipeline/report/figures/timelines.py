@@ -49,7 +49,7 @@ def number_of(at: datetime) -> float:
 
 
 class Interval(NamedTuple):
-    """The time in which something was so; `is_open`: it was not over."""
+    """The time in which a condition was true; `is_open`: it was still true at the end."""
 
     since: datetime
     until: datetime
@@ -66,7 +66,7 @@ def interval_chart(
     span: tuple[datetime, datetime],
     words: tuple[str, str],
 ) -> str:
-    """Returns an SVG, one interval per row. `words`: the labels of those that are not worse, and that are."""
+    """Returns an SVG, one interval per row. `words`: the labels of the better and the worse intervals."""
     drawing = Drawing(name, _WIDTH, _MARGIN + _ROW * len(rows))
     (axes,) = drawing.axes()
     since, until = map(number_of, span)

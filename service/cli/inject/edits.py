@@ -1,8 +1,9 @@
-"""The smallest edits of a manifest's text for a wanted meaning.
+"""Finds the smallest edits that give a manifest's text a wanted meaning.
 
 `edits(text, document, wanted)` compares the nodes with the wanted values. A value with the right meaning
 keeps every byte: comments, order, quotes, indentation, anchors. A new key or item gets the style of its
-neighbours; a comment stays above its line. An alias that must not follow its anchor's change is written out.
+neighbours; a comment stays above its line. An alias that must keep its anchor's old value is replaced by that
+value.
 
 Pure. The result may be wrong: the caller must parse it and compare it with the wanted values.
 """
@@ -53,7 +54,7 @@ class Lines:
         return self.text[end : self.after(end)] if self.text[end - 1 : end] != "\n" else ""
 
     def dash(self, column: int, behind: int, before: int) -> int:
-        """Returns the first dash in `column` of a line that starts after `behind`, up to `before`."""
+        """Returns the offset of the first dash at `column` on a line after `behind`, up to `before`."""
         line = self.after(behind)
         while self.text[line + column : line + column + 1] != "-" and line < before:
             line = self.after(line + 1)
@@ -303,7 +304,7 @@ class _Writing:
             if self._lines.is_first(entry.start):
                 self.edits.append(Edit(self._lines.start(entry.start), self._lines.after(entry.end), ""))
             elif index + 1 < len(entries) and index + 1 not in dropped:
-                # After the dash of a list, which stays.
+                # The entry follows a list's dash on its line, and the dash stays.
                 self.edits.append(Edit(entry.start, entries[index + 1].start, ""))
             else:
                 raise EditError(entry.line, "can't be removed from its line; write it on its own line")
@@ -421,8 +422,8 @@ def _list_changes(old: list[Data], new: list[Data]) -> _Changed:
     """Returns the changes from `old` to `new`. Keeps the order: a moved item is dropped and added.
 
     Items with the same meaning are kept. So are mappings with the same `name`, Kubernetes' key of containers,
-    variables and volumes; they are edited in place. If the length is equal and no position has two different
-    names, all items are kept.
+    variables and volumes; they are edited in place. If the lengths are equal, and the names at each position
+    too, all items are kept.
     """
     if len(old) == len(new) and all(map(_may_stay, old, new)):
         return _Changed(list(enumerate(new)), [], [])

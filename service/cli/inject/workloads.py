@@ -1,4 +1,4 @@
-"""Finds the objects of a manifest with pods, and the path to their template.
+"""Finds the objects of a manifest that have pods, and the path to their pod template.
 
 Recognizes kind and API group together: other groups have kinds with the same names. An object of an unknown
 kind with a pod template is left unchanged, and reported.
@@ -37,7 +37,7 @@ THAT_END: Final = ("Job", "CronJob")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An object with pods. `path` leads from the document to their template: its metadata and spec."""
+    """An object with pods. `path` leads from the document to the pod template: its metadata and spec."""
 
     kind: str
     name: str

@@ -52,7 +52,7 @@ def record_of_binary(topic: str, headers: Iterable[tuple[bytes, bytes]], body: b
 
 
 def decoded(value: bytes) -> str:
-    """Returns the attribute's value from the header's. Raises ValueError."""
+    """Decodes a header's value to that of the attribute. Raises ValueError."""
     text = _utf8(value).strip(" \t")
     if text.startswith('"'):
         quoted = _QUOTED.fullmatch(text)

@@ -6,8 +6,8 @@
     ttl, ttlInSeconds              when the envelope expires: seconds, or a Go duration (1h30m)
     cloudevent.id, .source, …      attributes of the envelope
 
-All metadata, known or not, becomes headers of the record, as in Dapr's Kafka component. An unusable value is
-a ValueError that names it: Dapr ignores an unreadable ttl, and the event would never expire.
+All metadata, known or not, becomes headers of the record, as in Dapr's Kafka component. An unusable value
+raises a ValueError that names it. Dapr ignores an unreadable ttl, so that the event never expires.
 
 Pure; any thread. Sources: dapr/components-contrib metadata/utils.go, common/component/kafka/producer.go;
 dapr/dapr pkg/runtime/pubsub/cloudevents.go.
@@ -34,7 +34,7 @@ BOOLEANS: Final = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) |
     ("0", "f", "F", "FALSE", "false", "False"), False
 )
 
-#: Go's time.ParseDuration, but for a bare 0.
+#: Go's time.ParseDuration, except for a bare 0.
 DURATION: Final = "([+-]?)((?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+"
 _DURATION: Final = re.compile(DURATION)
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)

@@ -1,14 +1,14 @@
 """Parses and validates REST Proxy v2's produce body, from JSON to ProducerRecords.
 
     {"records": [{"key": K, "value": V, "partition": 3,
-                  "timestamp": 17, "headers": [{"key": "h", "value": "base64"}]}],     Strimzi's two
+                  "timestamp": 17, "headers": [{"key": "h", "value": "base64"}]}],     both as in Strimzi
      "key_schema": null, "key_schema_id": null, "value_schema": null, "value_schema_id": null}
 
 The media type defines the format of K and V. Null or absent means no key, or a tombstone. A wrong shape is
 400/40002. An unknown member, no records, or contradictory partitions are 422/422. A key or value of the wrong
-type for its format is 42206, one that can't be serialized 42207, and a schema, unusable here, 42205.
-Duplicate names are found by length, as in `service/produce/records_codec.py`, which also has the readers of
-single members. Event loop only; pure.
+type for its format is 42206, one that can't be serialized is 42207. A schema is 42205, because none can be
+used here. Duplicate names are detected by comparing lengths, as in `service/produce/records_codec.py`. That
+module also has the readers of single members. Event loop only; pure.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _NULL: Final = b"null"
 #: From the raw JSON of a key or value to its bytes.
 _DECODERS: Final = {**DECODERS, Format.BASE64: bytes_of_unpadded_base64}
 
-# Bytes that a member adds to a compact object besides its value: its quoted name, a colon, and a comma. For
-# one member a brace replaces the comma; the other brace is added once.
+# Bytes that a member adds to a compact object besides its value: its quoted name, a colon, and a comma. The
+# first member has no comma, which makes up for one of the two braces; the other is added once.
 _KEY: Final = len('"key":,')
 _VALUE: Final = len('"value":,')
 _PARTITION: Final = len('"partition":,')
@@ -97,7 +97,7 @@ def parse_body(
         records, greatest, of_records = _records(topic, envelope.records, form, path_partition)
         understood += 1 + _RECORDS + of_records + len(records) - 1
         if understood != len(text):
-            # The text is longer than its parsed parts: names are repeated, or only contain escapes.
+            # The text is longer than its parsed parts: names are repeated, or merely written with escapes.
             refuse_unfit(body)
     except BodyError as e:
         raise _refused(e.status, BAD_REQUEST if e.status == 400 else e.status, e.place, e.message) from e
@@ -107,7 +107,7 @@ def parse_body(
 def _parse_parts(
     topic: str, body: bytes, form: Format, path_partition: int | None, limits: BodyLimits
 ) -> ProduceBody:
-    """Returns the same for a large body, part by part: each parser call is short."""
+    """Does the same as `parse_body` for a large body, in parts, so that each parser call is short."""
     around, parts = _LIST.split(body, limits)
     envelope = _decode(around)
     if envelope is None or not parts:

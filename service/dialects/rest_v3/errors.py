@@ -63,7 +63,7 @@ def error_json(problem: Problem, code: int | None = None) -> dict[str, object]:
 
 
 def error_code(problem: Problem) -> int:
-    """Confluent's number for the problem."""
+    """Returns Confluent's number for the problem."""
     if problem.dialect_code is not None:
         return problem.dialect_code
     if problem.kafka_error is None:
@@ -77,7 +77,7 @@ def error_code(problem: Problem) -> int:
 
 
 def code_of_record(problem: Problem, *, lacks_partition: bool) -> int:
-    """Returns the same for a record: missing topics and missing partitions have their own numbers."""
+    """Returns the error_code for a record: missing topics and missing partitions have their own numbers."""
     if problem.kafka_error in _NOT_THERE and problem.status == 404:
         return PARTITION_NOT_FOUND if lacks_partition else TOPIC_NOT_FOUND
     return error_code(problem)

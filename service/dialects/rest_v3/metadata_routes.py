@@ -1,7 +1,7 @@
 """Metadata routes of REST Proxy v3: cluster, brokers, topics, partitions and replicas.
 
 All answers come from the client's metadata, with the native API's freshness headers. The topics come from the
-sidecar's listing. Like Confluent's, the list omits internal topics, and also those that the caller may not
+sidecar's listing. The list omits internal topics, as Confluent's does, and topics that the caller may not
 read. Event loop only.
 """
 
@@ -249,7 +249,7 @@ class MetadataRoutes:
     # -- look-ups --------------------------------------------------------------------------------------------
 
     async def _know_cluster(self, request: Request, cluster_id: str | None) -> str:
-        """The path of this cluster, once a broker has answered; None accepts any cluster id."""
+        """Returns the path of this cluster, once a broker has answered; `cluster_id` None accepts any."""
         known = await self._cluster.require(cluster_id, request.receive, caller_of(request.scope))
         return f"{_CLUSTERS}/{known}"
 
@@ -260,7 +260,7 @@ class MetadataRoutes:
     async def _partition(
         self, request: Request, cluster_id: str, topic: str, partition_id: str
     ) -> tuple[PartitionInfo, str]:
-        """A partition, and its path with a plain number."""
+        """Returns a partition and its path, with the number in canonical form."""
         cache, table = await self._know(request, cluster_id, topic)
         number = _number(partition_id)
         info = None if number is None else table.partition(number, cache.nodes_by_id)

@@ -5,8 +5,8 @@
 
 Every member may be absent or null. A key or value with absent or null data is null: no key, or a tombstone.
 Data without a type would need a schema registry, which is not supported. Each fault is a BodyError with its
-place: 400, 415 for schema formats, 404 for an impossible partition. Called by the stream and the batch, on
-the event loop. Pure.
+place: 400, 404 for a negative partition, 413 for too many headers, 415 for schema formats. Called by the
+stream and the batch, on the event loop. Pure.
 
 Timestamps: reads RFC 3339, writes the format of Java's Instant.
 """
@@ -31,7 +31,7 @@ from service.wire.payload import bytes_of_base64, bytes_of_json, bytes_of_text
 from service.wire.strict_json import MAX_INT32, BodyError
 
 _RECORD: Final = frozenset({"partition_id", "headers", "key", "value", "timestamp"})
-#: Members of any size.
+#: Members whose size is not limited here.
 PAYLOAD: Final = ("headers", "key", "value")
 _HEADER: Final = frozenset({"name", "value"})
 _SCHEMA: Final = ("subject", "subject_name_strategy", "schema_id", "schema_version", "schema")
@@ -62,8 +62,8 @@ LAST_MS: Final = 253_402_300_799_999
 def ms_of_rfc3339(text: str) -> int:
     """Returns `2021-02-05T19:14:42Z` as milliseconds since 1970; cuts off finer digits.
 
-    Raises ValueError for another format or an invalid time. Also for a time before 1970, which no record can
-    have, or one that its offset moves beyond the year 9999.
+    Raises ValueError for another format, an invalid time, a time before 1970 (no record can have one), or a
+    time that its offset moves beyond the year 9999.
     """
     found = _FORM.fullmatch(text)
     if found is None:

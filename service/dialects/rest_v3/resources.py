@@ -4,7 +4,7 @@
      "resource_name": "crn:///kafka=C/topic=t"}, "cluster_id": "C", "topic_name": "t", …}
 
 Links use the request's scheme and Host, so they work for the same caller. Some lead to paths that are not
-served (configs, ACLs, consumer groups, reassignments): clients expect these members. Pure. Source:
+served (configs, ACLs, consumer groups, reassignments), because clients expect these members. Pure. Source:
 entities/v3 and resources/v3 of kafka-rest, August 2026.
 """
 
@@ -105,7 +105,7 @@ class ClusterResources:
         }
 
     def replica(self, info: PartitionInfo, broker_id: int) -> Resource:
-        """Returns one replica, by its broker, alive or not."""
+        """Returns the replica on a broker, which may be down."""
         crn = f"{self._crn}/topic={info.topic}/partition={info.partition}/replica={broker_id}"
         url = f"{self.partition_url(info.topic, info.partition)}/replicas/{broker_id}"
         return {

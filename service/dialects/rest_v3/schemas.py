@@ -1,7 +1,7 @@
 """The shapes of REST Proxy v3, for the OpenAPI document only.
 
-resources.py and delivery_reports.py encode the answers; a test keeps both equal. Members are in Confluent's
-order.
+resources.py and delivery_reports.py encode the answers; a test compares these with the shapes. Members are in
+Confluent's order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ClusterId = Annotated[
         json_schema_extra={"pattern": "^[a-zA-Z0-9_-]+$"},
     ),
 ]
-#: Text, so that an invalid number is a 404, as an unknown number is.
+#: A string, so that an invalid number gets a 404, as an unknown one does.
 BrokerId = Annotated[str, Path(description="A broker's id.", json_schema_extra=_NUMBER)]
 PartitionId = Annotated[str, Path(description="A partition's number.", json_schema_extra=_NUMBER)]
 
@@ -206,7 +206,8 @@ errors: Final = error_answers(
 
 # -- bodies parsed by the dialect's own code -----------------------------------------------------------------
 
-#: Nothing here has a type: an invalid record is not refused by HTTP, but answered by an error in its place.
+#: The members have no types: an invalid record is not refused by the HTTP status, but has an error in its
+#: place among the answers.
 _RECORD_MEMBERS: Final[dict[str, Any]] = {
     "partition_id": {"description": f"A number from 0 to {MAX_INT32}, or null."},
     "headers": {"description": 'A list of `{"name", "value"}`; the value is base64 or null.'},

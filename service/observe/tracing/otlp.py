@@ -66,7 +66,7 @@ class SdkLog(logging.Handler):
                 _log.warning("OpenTelemetry: %s", record.getMessage())
 
     def why(self) -> str:
-        """Returns what went wrong since the last call: statuses and kinds of errors, no foreign texts."""
+        """Returns what went wrong since the last call: HTTP statuses and error classes, no SDK text."""
         causes = dict.fromkeys(cause for record in self._taken() for cause in _causes(record))
         return ", ".join(causes) or "OpenTelemetry gives no reason"
 
