@@ -362,10 +362,18 @@ OAUTH_SCOPE: Final = Option(
     "sasl.oauthbearer.scope", STRING, None, None, "The scope to request, if the token's issuer needs one."
 )
 OAUTH_SCOPE_CLAIM_NAME: Final = Option(
-    "sasl.oauthbearer.scope.claim.name", STRING, "scope", None, "What the token calls its scope."
+    "sasl.oauthbearer.scope.claim.name",
+    STRING,
+    "scope",
+    None,
+    "The name of the token's claim that holds its scope.",
 )
 OAUTH_SUB_CLAIM_NAME: Final = Option(
-    "sasl.oauthbearer.sub.claim.name", STRING, "sub", None, "What the token calls its subject."
+    "sasl.oauthbearer.sub.claim.name",
+    STRING,
+    "sub",
+    None,
+    "The name of the token's claim that holds its subject.",
 )
 OAUTH_HEADER_URLENCODE: Final = Option(
     "sasl.oauthbearer.header.urlencode",
