@@ -87,7 +87,7 @@ def kafka_settings() -> Schema:
             properties[option.file_name] = {
                 "type": "string",
                 "pattern": "^/",
-                "description": f"A file that holds it, and may change: {option.doc}",
+                "description": f"A file that holds the value, and may change: {option.doc}",
             }
     return closed(properties)
 

@@ -151,8 +151,9 @@ class Job:
             folders.write_json(path, known)
         elif known.get("reads") != self._source.reads:
             raise JobError(
-                f"{self._store.out} has read {known.get('reads')} so far, and not {self._source.reads}: give"
-                f" that again, or another --out; or delete {self._checkpoint} to continue with the other one."
+                f"{self._store.out} has read {known.get('reads')} so far, but this run reads"
+                f" {self._source.reads}: give the earlier source again, or another --out. To continue with"
+                f" the new source, delete {self._checkpoint}."
             )
         return str(known["query"])
 
@@ -185,8 +186,8 @@ class Job:
             cause = f" ({cause_of(failure)})" if cause_of(failure) else ""
             remedy = " Repair, rename or remove this file." if "FAILED_READ_FILE" in what else ""
             raise ReadingEndedError(
-                f"Reading {self._source.reads} ended: {what}{cause}.{remedy} The next run begins with the"
-                " batch in which that was."
+                f"Reading {self._source.reads} ended: {what}{cause}.{remedy} The next run reads this"
+                " batch again."
             ) from e
         finally:
             query.stop()

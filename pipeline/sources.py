@@ -77,8 +77,8 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "SslAuthenticationException": "No TLS with the brokers at {servers}: look at ssl.truststore.* and"
     " ssl.keystore.*. Java says: {said}",
     "TimeoutException": "No broker at {servers} answered within {waited_ms} ms: look at the addresses, and"
-    " whether they can be reached from here. A listener with TLS or a login is silent towards a client"
-    " without: look at security.protocol.",
+    " whether they can be reached from here. A listener that needs TLS or a login does not answer a client"
+    " without them: look at security.protocol.",
 }
 _SECRET: Final = re.compile(r"password|secret|jaas|key|token", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"""["']([^"']+)["']""")

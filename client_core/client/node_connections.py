@@ -262,7 +262,7 @@ class NodeConnections:
                 also=True,
             )
         except OSError as error:
-            return disconnection.unreachable(f"{node.host}:{node.port} can't be connected to: {error}")
+            return disconnection.unreachable(f"can't connect to {node.host}:{node.port}: {error}")
         self.states.race_addresses(node.id, now_ms)
         return None
 
@@ -400,7 +400,7 @@ class NodeConnections:
             lost = f"; {in_flight} requests in flight fail" if in_flight else ""
             _log.log(level, "%s disconnected (%s): %s%s", called, ended.reason, ended.detail, lost)
         else:
-            said = "%s can't be connected to (%s): %s; retrying after %d ms, logged once"
+            said = "%s: connecting failed (%s): %s; retrying after %d ms; repeats are logged at DEBUG only"
             _log.log(level, said, called, ended.reason, ended.detail, backoff_ms)
 
     def _called(self, node_id: int) -> str:
@@ -419,8 +419,8 @@ class NodeConnections:
         """
         self._forget_versions(node.id)
         self.states.disconnected(node.id, now_ms)
-        detail = "it is replaced, with the current credentials"
-        _log.info("Node %d: its connection was closed; %s", node.id, detail)
+        detail = "the client replaces the connection by one with the current credentials"
+        _log.info("Node %d disconnected: %s", node.id, detail)
         self._events.emit(NodeDisconnected(node.id, "local", detail, 0))
         return self.connect(node, now_ms)
 

@@ -31,7 +31,7 @@ _FOREIGN_BEGINNINGS: Final = (
     (b"HTTP", "the peer speaks HTTP, not Kafka; give the address of a broker's Kafka listener"),
     (
         b"\x15\x03",
-        "the peer answered with a TLS alert, its listener wants TLS; set security.protocol to SSL or SASL_SSL"
+        "the peer answered with a TLS alert: its listener wants TLS; set security.protocol to SSL or SASL_SSL"
         " or give the address of a plaintext listener",
     ),
     (b"SSH-", "the peer speaks SSH, not Kafka; give the address of a broker's Kafka listener"),

@@ -217,7 +217,7 @@ def _load(context: ssl.SSLContext, der: bytes, where: str, name: str) -> None:
     try:
         context.load_verify_locations(cadata=der)
     except (ssl.SSLError, ValueError):
-        raise ConfigError(f"{where} can't be read: it is damaged", name=name) from None
+        raise ConfigError(f"{where} can't be read: it is damaged; replace it", name=name) from None
 
 
 def _check_password(password: str, name: str) -> None:
@@ -248,4 +248,4 @@ def _identity_refused(
 
 
 def _damaged_key(name: str) -> ConfigError:
-    return ConfigError(f"{name}: the private key can't be read: it is damaged", name=name)
+    return ConfigError(f"{name}: the private key can't be read: it is damaged; replace it", name=name)

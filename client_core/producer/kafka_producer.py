@@ -531,7 +531,7 @@ class KafkaProducer(Generic[K, V]):
             self.io_thread.initiate_close()
             if self.io_thread.join(timeout_ms):
                 return
-        _log.info("Not all records were acknowledged within %s ms; the others fail now", timeout_ms)
+        _log.info("Some records were not acknowledged within %s ms; they fail now", timeout_ms)
         self._give_up()
 
     def _give_up(self) -> None:

@@ -198,7 +198,7 @@ class Reader:
     def _ensure_left(self, count: int, min_element_bytes: int) -> None:
         """Raises SchemaError if the bytes left can't hold `count` elements."""
         if count * min_element_bytes > self.remaining:
-            raise self.wrong(f"an array of {count} elements, {self.remaining} bytes left")
+            raise self.wrong(f"an array of {count} elements does not fit in the {self.remaining} bytes left")
 
     def int32_array(self) -> tuple[int, ...]:
         count = self.array_length(_INT32_BYTES)

@@ -191,7 +191,7 @@ def decode_record_batch(data: bytes, offset: int = 0) -> RecordBatch:
     size = LOG_OVERHEAD + length
     if size > len(data) - offset:
         raise CorruptRecordError(
-            f"Record batch is corrupt (it declares {size} bytes, {len(data) - offset} are there)"
+            f"Record batch is corrupt (it declares {size} bytes, but only {len(data) - offset} are left)"
         )
     if size < HEADER_SIZE:
         raise CorruptRecordError(

@@ -60,7 +60,9 @@ class SnappyCompression:
             (length,) = _LENGTH.unpack_from(packed, position)
             position = start + length
             if length < 0 or position > len(packed):
-                raise corrupt(self.codec, f"a block of {length} bytes, {len(packed) - start} are there")
+                raise corrupt(
+                    self.codec, f"a block of {length} bytes, but only {len(packed) - start} are left"
+                )
             pieces.append(self._unpacked(view[start:position], left, limit_bytes))
             left -= len(pieces[-1])
         return b"".join(pieces)

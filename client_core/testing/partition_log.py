@@ -134,9 +134,11 @@ def read_batch(data: bytes | None) -> StoredBatch:
         raise BadBatchError(Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"magic {magic}")
     end = _BEHIND_LENGTH + length
     if end > len(data) or end < _HEADER.size:
-        raise BadBatchError(Errors.CORRUPT_MESSAGE, f"the batch says {length} bytes, {len(data)} are there")
+        raise BadBatchError(
+            Errors.CORRUPT_MESSAGE, f"the batch declares {length} bytes, but {len(data)} were sent"
+        )
     if crc32c.crc32c(data[_BEHIND_CRC:end]) != crc:
-        raise BadBatchError(Errors.CORRUPT_MESSAGE, "the checksum does not fit")
+        raise BadBatchError(Errors.CORRUPT_MESSAGE, "the checksum does not match")
     if end != len(data):
         raise BadBatchError(
             Errors.INVALID_RECORD, "a produce request needs exactly one batch per partition; got more"

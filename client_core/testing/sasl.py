@@ -159,7 +159,7 @@ class OAuthBearerServer:
     def evaluate(self, message: bytes) -> bytes:
         if self._is_refusing:
             said = "a lone ^A" if message == b"\x01" else "something else than a lone ^A"
-            raise Refused(f"{self.ERROR.decode()} ({said} came)")
+            raise Refused(f"{self.ERROR.decode()} (the client sent {said})")
         found = _BEARER.fullmatch(message.decode())
         if found is None:
             raise Refused("Invalid OAUTHBEARER client first message")

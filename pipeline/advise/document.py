@@ -135,8 +135,14 @@ def entries_of(
         )
     known = ", ".join(f"{entry.service!r} on {entry.cluster_id}" for entry in found[:10])
     more = f" and {len(found) - 10} more" if len(found) > 10 else ""
+
+    asked = " ".join(
+        f"{option} {value}"
+        for option, value in (("--cluster", cluster_id), ("--service", service))
+        if value is not None
+    )
     raise NoAdviceError(
-        f"There is advice for {known}{more}, and none for what --cluster and --service name. Nothing was"
+        f"There is no advice for {asked}. There is advice for {known}{more}: name one of these. Nothing was"
         " written."
     )
 

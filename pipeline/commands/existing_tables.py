@@ -59,15 +59,15 @@ def of_existing_tables(dry_run: str) -> Callable[[_Command], _Command]:
         click.option(
             "--jars",
             type=click.Path(path_type=Path, file_okay=False),
-            help="--store delta: where the jars are.",
+            help="--store delta: the folder of the jars. Default: that of `pilotfish-pipeline jars`.",
         ),
-        click.option("--memory", metavar="SIZE", help="Of Spark's driver, as 4g."),
+        click.option("--memory", metavar="SIZE", help="Memory of Spark's driver, such as 4g."),
         click.option(
-            "--progress/--no-progress", default=None, help="What is being done. Default: on a terminal."
+            "--progress/--no-progress",
+            default=None,
+            help="Show the current step. Default: only on a terminal.",
         ),
-        click.option(
-            "--verbose", is_flag=True, help="All that Spark says, and the stack of what went wrong."
-        ),
+        click.option("--verbose", is_flag=True, help="Show all that Spark logs, and the stack of a failure."),
     )
 
     def decorate(command: _Command) -> _Command:

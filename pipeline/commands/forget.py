@@ -102,7 +102,7 @@ def _forget(store: Store, refresh: Refresh, which: str, *, is_dry_run: bool) -> 
     if count == 0 and not refresh.is_due():
         raise ForgetError(
             f"{BRONZE_EVENTS} in {store.out} has none of these events;"
-            " gold_data_quality has the sidecars and boots that there are."
+            " The table gold_data_quality lists the known sidecars and boots."
         )
     forget_events(store, refresh, which)
     click.echo(f"{count:,} events are removed from {store.out}.")

@@ -41,9 +41,9 @@ class ReportError(PipelineError):
 @click.option(
     "--jars",
     type=click.Path(path_type=Path, file_okay=False),
-    help="--store delta: where `pilotfish-pipeline jars` put them. Default: as there.",
+    help="--store delta: the folder of the jars. Default: that of `pilotfish-pipeline jars`.",
 )
-@click.option("--verbose", is_flag=True, help="All that Spark says, and the stack of what went wrong.")
+@click.option("--verbose", is_flag=True, help="Show all that Spark logs, and the stack of a failure.")
 def report(
     tables: str,
     store: str,

@@ -128,19 +128,31 @@ class _Duration(click.ParamType[float]):
 @click.option(
     "--rebuild", "rebuilds", is_flag=True, help="Make silver and gold from all of bronze again first."
 )
-@click.option("--max-files-per-batch", type=click.IntRange(min=1), default=1000, show_default=True)
-@click.option("--max-records-per-batch", type=click.IntRange(min=1), help="kafka; no limit unless given.")
+@click.option(
+    "--max-files-per-batch",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="files: the most files in a batch.",
+)
+@click.option(
+    "--max-records-per-batch",
+    type=click.IntRange(min=1),
+    help="kafka: the most records in a batch. Default: no limit.",
+)
 @click.option("--master", help="Spark's master. Default: all cores of this machine, or spark-submit's.")
 @click.option(
     "--jars",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where `pilotfish-pipeline jars` put them; for --source kafka and --store delta. Default: as there.",
+    help="--source kafka, --store delta: the folder of the jars. Default: that of `pilotfish-pipeline jars`.",
 )
 @click.option(
-    "--memory", metavar="SIZE", help="Of Spark's driver, as 4g; on one machine that is all of Spark."
+    "--memory", metavar="SIZE", help="Memory of Spark's driver, such as 4g; on one machine, of all of Spark."
 )
-@click.option("--progress/--no-progress", default=None, help="What is being done. Default: on a terminal.")
-@click.option("--verbose", is_flag=True, help="All that Spark says, and the stack of what went wrong.")
+@click.option(
+    "--progress/--no-progress", default=None, help="Show the current step. Default: only on a terminal."
+)
+@click.option("--verbose", is_flag=True, help="Show all that Spark logs, and the stack of a failure.")
 def run(
     kafka_pairs: tuple[str, ...],
     kafka_file: Path | None,

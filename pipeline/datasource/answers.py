@@ -33,15 +33,18 @@ if TYPE_CHECKING:
 
 REPLAYED: Final = "pilotfish-replayed"
 
+#: The remedy for an answer that is not Pilotfish's.
+CHECK_URL: Final = "check that the option url is the address of a Pilotfish sidecar"
+
 _REMEDIES: Final = {
     400: "see the options of this write",
     401: "give a token of its tokens file, with the option token_file",
     403: "the token's entry in the tokens file, and the sidecar's own user in Kafka, must allow it",
     404: "create the topic, or name another",
     413: "lower the option batch_bytes or batch_records, or raise the sidecar's limit",
-    415: "is that a Pilotfish?",
+    415: CHECK_URL,
     421: "name the sidecar by a host that its allowed_hosts has",
-    422: "see the row it names",
+    422: "correct the row that it names",
 }
 
 
@@ -151,7 +154,7 @@ def delivery_outcome_of(answer: Answer, records: int) -> DeliveryOutcome:
         return Written((), replayed)
     reported = _document(answer)
     if reported is None:
-        reason = f"{answer.status}, and not as Pilotfish's API answers"
+        reason = f"{answer.status}, but not in the form of Pilotfish's API; {CHECK_URL}"
         # The answer is of something in between, such as a proxy that reached no sidecar.
         return Again(retry_after_ms(answer), reason) if answer.status >= 500 else Refused(reason)
     results = reported.get("results")
@@ -176,7 +179,7 @@ def reason_of(answer: Answer) -> str:
     """Returns the sidecar's reason for a failed look-up, with a remedy."""
     reported = _document(answer)
     if reported is None:
-        return f"{answer.status}, and not as Pilotfish's API answers; is that a Pilotfish?"
+        return f"{answer.status}, but not in the form of Pilotfish's API; {CHECK_URL}"
     return _reason(answer.status, reported)
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.datasource.answers import reason_of
+from pipeline.datasource.answers import CHECK_URL, reason_of
 from pipeline.datasource.sidecar_http import SidecarRefusedError
 
 if TYPE_CHECKING:
@@ -150,9 +150,13 @@ class Sidecar:
         try:
             read = json.loads(answer.body)
         except ValueError as error:
-            raise SidecarRefusedError(f"{path} at {self._where}: no JSON; is that a Pilotfish?") from error
+            raise SidecarRefusedError(
+                f"{path} at {self._where}: the answer is not JSON; {CHECK_URL}"
+            ) from error
         if not isinstance(read, dict):
-            raise SidecarRefusedError(f"{path} at {self._where}: no JSON object; is that a Pilotfish?")
+            raise SidecarRefusedError(
+                f"{path} at {self._where}: the answer is not a JSON object; {CHECK_URL}"
+            )
         return read
 
 

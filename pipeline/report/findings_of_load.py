@@ -28,8 +28,8 @@ _SLOW_AS_A_WHOLE: Final = 0.5
 _EXCESS: Final = 0.3
 _TOPIC_LOAD: Final = 0.5
 _REMEDY_SLOW: Final = (
-    "The broker itself, then: compare its disks, its CPU and its request queue with the others', and the way"
-    " to it. With acks=all a slow follower of its partitions would do the same."
+    "So the broker itself is slow: compare its disks, its CPU and its request queue with those of the others,"
+    " and check the network to it. With acks=all a slow follower of its partitions has the same effect."
 )
 _REMEDY_PAUSES: Final = (
     "Something stops it for moments: long garbage collections, flushes of its disks, or its own restarts and"

@@ -141,8 +141,9 @@ def wrong_clocks(view: ClusterView) -> Iterator[Finding]:
         Grade.SOON,
         f"The clock of {words.counted(len(wrong), 'sidecar')} is wrong: {words.listed(reported)}.",
         "This is the least error that explains when each sidecar saw the same new leaders. It may be more.",
-        "Have their hosts keep time (NTP, chrony). Until then they date no leader and no shortage of replicas"
-        " here. Their other times are corrected, where the error is known well enough.",
+        "Have their hosts keep time (NTP, chrony). Until then this report takes no times of new leaders or of"
+        " shortages of replicas from them. It corrects their other times, where the error is known well"
+        " enough.",
         "quality",
     )
 
@@ -157,9 +158,9 @@ def left_out(view: ClusterView) -> str:
     only_theirs = history.groupby(["topic_key", "partition"])["is_clock_suspect"].all().sum()
     return (
         f"Left out because of a wrong clock: {words.count(len(boots))} of"
-        f" {words.counted(len(view.quality), 'boot')}, of {words.listed(names, 6)}. Such a boot dates no"
-        " leader and no shortage of replicas. Its produce windows count, with corrected times; its delays"
-        " count only if the error is known to within five seconds."
+        f" {words.counted(len(view.quality), 'boot')}, of {words.listed(names, 6)}. Such a boot gives no"
+        " time of a new leader or of a shortage of replicas. Its produce windows count, with corrected times;"
+        " its delays count only if the error is known to within five seconds."
         + (
             f" No other sidecar follows {words.counted(only_theirs, 'partition')}: no shortage is shown."
             if only_theirs

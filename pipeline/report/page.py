@@ -85,7 +85,7 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
         )
     if len(views) > _MOST_CLUSTERS:
         more = ", ".join(words.name(view.cluster_id) for view in views[_MOST_CLUSTERS:][:20])
-        parts.append(paragraph(f"And more clusters, each to be had by --cluster: {more}."))
+        parts.append(paragraph(f"More clusters, not shown here; --cluster selects one: {more}."))
     lost = lost_boots(gold)
     if len(lost):
         names = [words.name(sidecar_id) for sidecar_id in lost["sidecar_id"].unique()]

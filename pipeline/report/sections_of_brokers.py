@@ -22,7 +22,7 @@ def leaders(view: ClusterView, prefix: str) -> Section:
     """Returns the section with the leaders of the partitions that moved most."""
     title = "Leaders over time"
     how = (
-        "The topics whose leaders moved most, and of each the partitions that did. A bar is a leader,"
+        "The topics whose leaders moved most, each with the partitions that moved. A bar is a leader,"
         " with the broker's number. It begins when the first sidecar saw it, so the election itself was a"
         " little earlier."
     )

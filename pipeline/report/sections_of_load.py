@@ -37,8 +37,8 @@ def latency(view: ClusterView, prefix: str) -> Section:
     title = "Produce latency"
     how = (
         "The p99 of the time from a batch's first record to the batch's acknowledgement, as the sidecars"
-        " measured it. It is that of a typical hour, weighted by records. Percentiles of different hours"
-        " can't be added up, so none of these is “the p99 of all”."
+        " measured it. The value is that of a typical hour, weighted by records."
+        " Percentiles of different hours can't be added up, so none of these is “the p99 of all”."
     )
     by_topic = typical_hour(view.produce, ["topic", "broker"], "p99_us")
     if by_topic.empty:

@@ -39,9 +39,10 @@ def staleness(view: ClusterView, prefix: str) -> Section:
     """Returns the section with the time that new leaders took to reach the sidecars."""
     title = "How fast changes reach the sidecars"
     how = (
-        "For each new leader epoch and each sidecar that knew the partition: the time from the fleet's"
-        " first sight to its own. Hatched: sidecars that had not seen it by their last event."
-        " They count as still waiting, or the slowest would make the numbers look better."
+        "The delay of a sidecar is the time from when the first sidecar of the fleet saw a new leader epoch"
+        " until this one did. Only sidecars that knew the partition count. Hatched: sidecars"
+        " that had not seen it by their last event. They count as still waiting; otherwise the slowest would"
+        " make the numbers look better."
     )
     if view.staleness.observations == 0:
         return Section("staleness", title, how, _nothing_to_wait_for())
@@ -54,7 +55,7 @@ def staleness(view: ClusterView, prefix: str) -> Section:
     said = ", ".join(f"{name} {words.duration(at)}" for name, at in quantiles)
     drawn = spread(
         f"{prefix}-staleness-plot",
-        "Time from the fleet's first sight of a new leader to each sidecar's own",
+        "How much later than the first sidecar each sidecar saw a new leader",
         f"{words.counted(view.staleness.observations, 'sight')}, {words.count(view.staleness.censored.sum())}"
         f" of them still waiting. {said}.",
         BINS_MS,

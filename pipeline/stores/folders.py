@@ -95,8 +95,8 @@ class Folders:
     def __init__(self, spark: SparkSession) -> None:
         if not hasattr(spark, "_jvm"):
             raise StoreError(
-                "Tables are written by a Spark driver of one's own: start it with --master local[*], or by"
-                " spark-submit, instead of Spark Connect."
+                "The tables need a Spark driver of their own, not Spark Connect: start it with"
+                " --master local[*], or by spark-submit."
             )
         self._jvm: Any = spark._jvm
         self._configuration: Any = spark._jsparkSession.sessionState().newHadoopConf()

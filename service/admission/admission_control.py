@@ -6,7 +6,7 @@ of records count until the client has released them, even if the caller has disc
 If tokens are in use, callers share these limits, so that no caller can use them up:
 
     own limits    those of the caller's token, if it has any
-    fair share    a caller may hold at most as much as is still free
+    fair share    a caller may hold at most as much as is left for the others
 
 A caller that holds nothing may send one body of any size while there is space: its limits apply to what
 accumulates. The shares of bytes are also limited by buffer.memory, because a caller could fill that too.
@@ -57,7 +57,7 @@ def bytes_of_records(records: int) -> int:
 
 
 #: The fair-share rule, for error messages.
-FAIR_SHARE: Final = "no caller may hold more than is still free"
+FAIR_SHARE: Final = "no caller may hold more than is left for the others"
 
 
 class RetryAfter:
@@ -233,7 +233,7 @@ class AdmissionControl:
         """Raises ProblemError (429) if a permit with `held_bytes` can't grow. A single body always fits."""
         too_many = self.bytes + more_bytes - self._max_bytes
         if self.bytes > held_bytes and more_bytes and too_many > 0:
-            raise self._full(f"{self.bytes} bytes are waiting already", too_many)
+            raise self._full(f"{self.bytes} bytes are waiting already (max_waiting_bytes)", too_many)
         if share is None or not more_bytes or share.bytes == held_bytes:
             return
         own, name = share.bytes, share.caller.name

@@ -242,8 +242,8 @@ class Settings(BaseModel):
     )
     lookup_revalidate_after_ms: Milliseconds = Field(
         default=2_000,
-        description="Age from which an answer is refreshed behind the look-up. Raise it if refreshes of many "
-        "sidecars load the brokers.",
+        description="Age from which an answer is sent at once and refreshed in the background. Raise it if "
+        "refreshes of many sidecars load the brokers.",
     )
     lookup_max_stale_ms: Milliseconds = Field(
         default=5_000,
@@ -268,7 +268,8 @@ class Settings(BaseModel):
     )
     idempotency_memory_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         default=600_000,
-        description="How long such an answer is kept, memory permitting; at least twice delivery.timeout.ms.",
+        description="How long the answer for an Idempotency-Key is kept, memory permitting; at least twice "
+        "delivery.timeout.ms.",
     )
     spool_folder: str = Field(
         default="",
@@ -305,10 +306,13 @@ class Settings(BaseModel):
         description="startupz waits for metadata: for startup_max_wait_ms (wait), forever (strict) "
         "or not at all (none).",
     )
-    startup_max_wait_ms: Milliseconds = Field(default=30_000, description="See startup_require_metadata.")
+    startup_max_wait_ms: Milliseconds = Field(
+        default=30_000,
+        description="How long startupz waits for metadata if startup_require_metadata is wait.",
+    )
     liveness_timeout_ms: Milliseconds = Field(
         default=4_000,
-        description="Time for one turn of the I/O thread and of the event loop, before livez fails.",
+        description="How long a turn of the I/O thread or of the event loop may take before livez fails.",
     )
     topic_metrics: bool = Field(default=False, description="Whether records are also counted by topic.")
     exemplars: bool = Field(
@@ -358,7 +362,7 @@ class Settings(BaseModel):
         """Returns Kafka's settings, validated. Raises ConfigError."""
         for name, reason in NOT_IN_A_SIDECAR.items():
             if name in self.kafka:
-                raise ConfigError(f"{name}: is no longer a setting, {reason}; remove it", name=name)
+                raise ConfigError(f"{name}: is not a setting of the sidecar, {reason}; remove it", name=name)
         return ProducerConfig.from_mapping(with_sidecar_defaults(self.kafka))
 
     @property
@@ -391,7 +395,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
 REMOVED: Final[Mapping[str, str]] = {
     "dapr_app_id": "Dapr's callers see service_name; remove it, and set service_name to its value",
     **{
-        name: f"its value is always {value}; remove it" + (f": {_INSTEAD[name]}" if name in _INSTEAD else "")
+        name: f"its value is {value}" + (f": {_INSTEAD[name]}" if name in _INSTEAD else "") + "; remove it"
         for name, value in LIMITS.items()
     },
 }

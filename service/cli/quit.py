@@ -28,7 +28,7 @@ class _QuitAnswer(BaseModel):
 def quit_command(sidecar: Sidecar) -> None:
     """Ends the sidecar in order, as SIGTERM does, and does not wait for the end.
 
-    Needs the token of the sidecar's quit_token_file. Twice is once.
+    Needs the token of the sidecar's quit_token_file. A second call changes nothing.
     """
     asked = replace(sidecar, timeout_s=_TIMEOUT_S)
     status, body = asked.ask("POST", "/quitquitquit", b"")

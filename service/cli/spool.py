@@ -68,9 +68,9 @@ _reason_option: Final = click.option(
 @_reason_option
 @asks_api
 def requeue_command(sidecar: Sidecar, folder: Path, topic: str | None, reason: str | None) -> None:
-    """Move dead letters back into the spool, behind the records to deliver.
+    """Move dead letters back into the spool, to be delivered after the records that wait there.
 
-    A sidecar that uses the folder does it; without one, this command does it.
+    If a sidecar uses the folder, the sidecar moves them; otherwise this command does.
     """
     try:
         put_back = _doing(lambda: requeue(folder, _choice(topic, reason), SystemClock()))

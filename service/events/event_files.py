@@ -196,7 +196,7 @@ class EventFiles:
         fault = error.strerror or str(error)
         if fault != self._fault:
             self._fault = fault
-            _log.warning("events_folder: can't write to %s: %s; events wait", self._folder, fault)
+            _log.warning("events_folder: can't write to %s: %s; events wait in memory", self._folder, fault)
 
     def _recovered(self) -> None:
         if self._fault is not None:

@@ -233,7 +233,9 @@ class EventLog:
             lost = outbox.take(FOREVER_MS)
             outbox.lose(lost)
             if lost:
-                _log.warning("%d events were not delivered to the %s before the end", len(lost), sink.name)
+                _log.warning(
+                    "%d events were not delivered to the %s before the shutdown", len(lost), sink.name
+                )
 
     def _turn_sinks(self, now_ms: int) -> None:
         """Runs each sink by itself: an exception in one must not keep lines from the other."""

@@ -229,7 +229,7 @@ class EventTopic:
         if not self._has_failed:
             is_missing = isinstance(error.__cause__, UnknownTopicOrPartitionError)
             fault = "it does not exist: create it (docs/events.md)" if is_missing else error
-            _log.warning("events_topic %s: %s; events wait", self._topic, fault)
+            _log.warning("events_topic %s: %s; events wait in memory", self._topic, fault)
         self._has_failed = True
 
     def _recovered(self) -> None:

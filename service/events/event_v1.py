@@ -51,7 +51,7 @@ class Event(Struct, kw_only=True):
     seq: Annotated[
         Int64, Meta(description="1, 2, 3, ... within a boot; a number that is missing was lost on the way")
     ] = 0
-    observed_at: Annotated[Time, Meta(description="by the sidecar's calendar")]
+    observed_at: Annotated[Time, Meta(description="by the clock of the sidecar's host")]
 
 
 class PartitionEvent(Event, kw_only=True):
@@ -100,13 +100,13 @@ class RefreshEvent(Event, kw_only=True):
     """One refresh of metadata."""
 
     type: Literal["metadata.refresh"] = "metadata.refresh"
-    duration_us: Annotated[Int64, Meta(description="from the request to its answer applied")]
+    duration_us: Annotated[Int64, Meta(description="from the request until its answer was applied")]
     broker: Annotated[
         Int32 | None, Meta(description=f"the broker that was asked; null if none could be; {_BROKER}")
     ]
-    topics: Annotated[Int32, Meta(description="known after it")]
+    topics: Annotated[Int32, Meta(description="topics known after the refresh")]
     partitions: Int32
-    changed: Annotated[Int32, Meta(description="partitions that were reported because of it")]
+    changed: Annotated[Int32, Meta(description="partitions that were reported because of the refresh")]
     reason: Annotated[
         str,
         Meta(
@@ -127,7 +127,7 @@ class WindowEvent(Event, kw_only=True):
     partition: Int32
     broker: Annotated[Int32 | None, Meta(description="null: they failed before they were sent to one")]
     records: Annotated[Int64, Meta(description="acknowledged")]
-    batches: Annotated[Int64, Meta(description="finished, either way")]
+    batches: Annotated[Int64, Meta(description="batches that were acknowledged or failed")]
     bytes: Annotated[Int64, Meta(description="of acknowledged batches, as they were sent")]
     retries: Annotated[Int64, Meta(description="how often batches were sent again")]
     errors: Annotated[dict[str, Int64], Meta(description="records that failed, by Kafka's name of the error")]
@@ -157,7 +157,7 @@ class HeartbeatEvent(Event, kw_only=True):
     dropped: Annotated[Int64, Meta(description="events of this boot that were numbered and lost")]
     topics: Int32
     partitions: Int32
-    metadata_max_age_ms: Annotated[Int64, Meta(description="the interval of refreshes in force")]
+    metadata_max_age_ms: Annotated[Int64, Meta(description="the current interval of metadata refreshes")]
     version: Annotated[str, Meta(description="of Pilotfish")]
 
 

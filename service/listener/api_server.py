@@ -115,7 +115,7 @@ def connections_that_fit(wanted: int) -> int:
         return wanted
     fit = max(soft - _OTHER_FILES, soft // 2, 1)
     _log.warning(
-        "%d connections are allowed, but only %d fit into the limit of %d open files (ulimit -n)",
+        "%d connections are allowed, but only %d fit into the limit of %d open files; raise it (ulimit -n)",
         wanted,
         fit,
         soft,

@@ -155,7 +155,7 @@ def _reason(error: ssl.SSLError, certificate_file: str) -> str:
         )
     if reason is not None and error.library == "SSL":  # such as CA_MD_TOO_WEAK, EE_KEY_TOO_SMALL
         return f"OpenSSL rejects it with {certificate_file}: {reason.lower().replace('_', ' ')}"
-    return "the key can't be read: it is damaged"
+    return "the key can't be read: it is damaged; replace it"
 
 
 def _trust(context: ssl.SSLContext, authorities: Sequence[bytes]) -> None:

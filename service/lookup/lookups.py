@@ -163,7 +163,7 @@ class Lookups:
                 f"topic {topic} has no partition {partition}; it has {count} partitions"
             )
         return self._unanswered(
-            f"topic {topic} had {count} partitions, and none with number {partition}, {age_ms} ms ago"
+            f"{age_ms} ms ago topic {topic} had {count} partitions, and no partition {partition}"
         )
 
     def missing_broker(self, broker_id: int | str) -> ProblemError:
@@ -171,7 +171,7 @@ class Lookups:
         age_ms = self._ages.unconfirmed_ms(None)
         if age_ms is None:
             return refused(404, f"there is no broker {broker_id}", reason=UNKNOWN_BROKER)
-        return ProblemError(problem_of(self._unanswered(f"there was no broker {broker_id} {age_ms} ms ago")))
+        return ProblemError(problem_of(self._unanswered(f"{age_ms} ms ago there was no broker {broker_id}")))
 
     def _unanswered(self, known: str) -> TimeoutError:
         error = TimeoutError(f"{known}; no broker has answered since")

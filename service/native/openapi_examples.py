@@ -389,7 +389,11 @@ _PROBLEMS: Final[Mapping[int, dict[str, Any]]] = {
         "code": 29,
     },
     404: {"detail": "Topic orders does not exist", **_MISSING, "phase": "metadata", "waited_ms": 120},
-    429: {"detail": "67108864 bytes are waiting already; try again", "retriable": True, "written": "no"},
+    429: {
+        "detail": "67108864 bytes are waiting already (max_waiting_bytes); try again",
+        "retriable": True,
+        "written": "no",
+    },
     503: {"detail": "No broker answered.", **_LATE, "written": "no", "phase": "metadata", "waited_ms": 60000},
     504: {
         "detail": _LATE_DETAIL,

@@ -88,8 +88,8 @@ class Partition(BaseModel):
 
 
 class OffsetsAnswer(BaseModel):
-    beginning_offset: int = Field(description="That of the first record which is kept.")
-    end_offset: int = Field(description="The one that the next record gets.")
+    beginning_offset: int = Field(description="The offset of the first record that is kept.")
+    end_offset: int = Field(description="The offset that the next record gets.")
 
 
 class TopicAnswer(BaseModel):

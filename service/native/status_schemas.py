@@ -27,14 +27,14 @@ class WaitingBatches(BaseModel):
 
 
 class NodeFailure(BaseModel):
-    api: str | None = Field(description="The request that failed; null for the connection.")
+    api: str | None = Field(description="The request that failed; null if the connection failed.")
     error: str = Field(description="Kafka's name of the error, or a word for why the connection ended.")
     detail: str
     age_ms: int
     since_ms: int = Field(
         description="Time since the first failure of a series; ten seconds without a failure end it."
     )
-    times: int = Field(description="Failures in that series.")
+    times: int = Field(description="The number of failures in this series.")
 
 
 class NodeState(BaseModel):
@@ -53,8 +53,10 @@ class NodeState(BaseModel):
     )
     produce: Times = Field(description="From sending a Produce request to its answer.")
     other_requests: Times = Field(description="The same for its other requests, such as Metadata.")
-    waiting: WaitingBatches = Field(description="In batches whose leader the node is, not sent yet.")
-    on_the_wire: WaitingBatches = Field(description="Sent to the node, and not answered yet.")
+    waiting: WaitingBatches = Field(description="In unsent batches of partitions that the node leads.")
+    on_the_wire: WaitingBatches = Field(
+        description="In batches that were sent to the node and not answered yet."
+    )
     last_failure: NodeFailure | None
 
 
@@ -167,7 +169,7 @@ class FailedRequest(BaseModel):
     method: str
     route: str
     topic: str | None = Field(description="The topic that the path names.")
-    type: str = Field(description="The reason, as in the problem.")
+    type: str = Field(description="The `type` of the problem.")
     status: int
     detail: str
     kafka_error: str | None

@@ -163,7 +163,7 @@ class HttpMetrics(Collector):
         yield counter_family(self._keys_forgotten)
         yield gauge(
             "http_requests_in_progress",
-            "HTTP requests in progress or waiting, without prepared look-ups.",
+            "HTTP requests in progress or waiting, except look-ups that are answered at once.",
             self.in_progress,
         )
 

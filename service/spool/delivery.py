@@ -208,7 +208,7 @@ class Delivery:
         self._settle(lane, [(stored, delivery) for stored in lane.in_flight], now_ms)
 
     def _note_failure(self) -> None:
-        _log.exception("spool: a turn of the delivery failed")
+        _log.exception("spool: a delivery failed with an unexpected exception")
         self.failed_turns += 1
 
     def _judge(self, lane: Lane, result: Result, now_ms: int) -> None:

@@ -206,7 +206,7 @@ class SpoolWriter:
                 self.turn()
             except Exception:  # noqa: BLE001
                 # The group has got its answers; an exception must not end the thread that others wait for.
-                _log.exception("spool: a turn of the writer failed")
+                _log.exception("spool: a write failed with an unexpected exception")
         if self._open is not None:
             self._disk.close(self._open.descriptor)
             self._open = None

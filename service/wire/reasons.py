@@ -232,7 +232,7 @@ KAFKA: Final = Reason(
     "kafka-refused",
     "Refused by Kafka",
     (500,),
-    "Kafka refused it with `kafka_error`. A retry would fail, too.",
+    "Kafka refused the request; `kafka_error` is the reason. A retry would fail, too.",
     "Look the error up; the operator may have to act.",
 )
 FAILED: Final = Reason(

@@ -116,8 +116,10 @@ class CauseOfTimeout(BaseModel):
 
     kafka_error: str = Field(description="Kafka's name; NETWORK_EXCEPTION if there is no connection.")
     node: int | None = Field(description="The broker; null if there is no leader, or no metadata yet.")
-    attempts: int = Field(description="Failed attempts in a row with this error; 0 while the first lasts.")
-    since_ms: int = Field(description="Since the first of them failed; with 0 attempts, since it began.")
+    attempts: int = Field(
+        description="Failed attempts in a row with this error; 0 if the first has not ended."
+    )
+    since_ms: int = Field(description="Since the first of these attempts failed; with 0, since it began.")
     detail: str
     reason: str | None = Field(
         None, description="Why the connection failed, as in pilotfish_broker_disconnects_total, if it has."
@@ -125,7 +127,7 @@ class CauseOfTimeout(BaseModel):
 
 
 class ItemError(BaseModel):
-    type: str = Field("about:blank", description="The reason, as in a problem.")
+    type: str = Field("about:blank", description="The URI of the reason, as in a problem's `type`.")
     kafka_error: str | None
     code: int | None
     message: str

@@ -125,7 +125,9 @@ def test_every_connection_is_made_anew_after_one_trial_beside_them_and_that_is_n
     ended = [event for event in bench.sink.of(NodeDisconnected) if isinstance(event, NodeDisconnected)]
     assert [(event.node_id, event.reason) for event in ended] == [(node.id, "local") for node in NODES]
     assert {event.backoff_ms for event in ended} == {0}
-    assert {event.detail for event in ended} == {"it is replaced, with the current credentials"}
+    assert {event.detail for event in ended} == {
+        "the client replaces the connection by one with the current credentials"
+    }
     statuses = bench.client.node_statuses(bench.now_ms)
     assert [(status.node_id, status.last_error) for status in statuses] == [(node.id, None) for node in NODES]
     assert bench.recorded.disconnected == []

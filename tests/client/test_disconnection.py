@@ -199,6 +199,6 @@ def test_the_client_logs_a_bootstrap_server_by_its_address_and_its_failure_once(
             bench.client.ready(NODE, bench.now_ms)
             bench.poll()
             bench.clock.advance(60_000)
-    reported = [record for record in caplog.records if "can't be connected to" in record.getMessage()]
+    reported = [record for record in caplog.records if "connecting failed" in record.getMessage()]
     assert [record.levelno for record in reported] == [WARNING]
-    assert reported[0].getMessage().startswith(f"Node {NODE.id} can't be connected to (refused): ")
+    assert reported[0].getMessage().startswith(f"Node {NODE.id}: connecting failed (refused): ")

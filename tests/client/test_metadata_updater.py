@@ -336,7 +336,7 @@ def test_a_lost_bootstrap_broker_is_warned_of(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.WARNING):
         bench.poll()
         bench.poll()
-    assert "Bootstrap server bootstrap:9999 can't be connected to (refused)" in caplog.text
+    assert "Bootstrap server bootstrap:9999: connecting failed (refused)" in caplog.text
 
 
 @pytest.mark.behaviour("UPD-08")

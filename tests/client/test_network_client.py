@@ -306,7 +306,7 @@ def test_a_name_that_dns_does_not_know_is_a_disconnection(caplog: pytest.LogCapt
         assert not bench.client.ready(bad, bench.now_ms)
     assert bench.client.connection_failed(bad)
     assert bench.recorded.disconnected == [1234]
-    assert "Node 1234 can't be connected to (unresolved): badhost can't be resolved: badhost" in caplog.text
+    assert "Node 1234: connecting failed (unresolved): badhost can't be resolved: badhost" in caplog.text
     assert not bench.selector.attempts
     assert not bench.client.can_connect(bad, bench.now_ms)
 

@@ -347,7 +347,7 @@ def test_the_end_of_a_connection_is_logged_with_its_level_and_its_node(
         alone = Alone()
         alone.connections.connect(node, 0)
         alone.end(CLOSED, 0, node)
-        assert caplog.messages[-1].startswith(f"{called} can't be connected to (closed): it is gone; ")
+        assert caplog.messages[-1].startswith(f"{called}: connecting failed (closed): it is gone; ")
 
 
 def test_the_same_end_is_logged_again_once_the_node_was_at_work(caplog: pytest.LogCaptureFixture) -> None:

@@ -127,7 +127,7 @@ def test_a_size_that_is_negative_or_over_the_limit_is_refused_and_the_limit_itse
 def test_a_size_that_is_another_protocols_beginning_says_so() -> None:
     hints = {
         HTTP_ANSWER: "the peer speaks HTTP, not Kafka; give the address of a broker's Kafka listener",
-        TLS_ALERT: "the peer answered with a TLS alert, its listener wants TLS; set security.protocol",
+        TLS_ALERT: "the peer answered with a TLS alert: its listener wants TLS; set security.protocol",
         b"SSH-2.0-OpenSSH_9.6\r\n": "the peer speaks SSH, not Kafka",
         b"220 mail.example ESMTP\r\n": "the peer sent text ('220 '), not Kafka",
     }

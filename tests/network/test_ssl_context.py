@@ -201,13 +201,15 @@ def test_a_damaged_key_is_refused_and_one_with_a_character_that_no_pem_has() -> 
     foreign = [CLIENT.key.replace("-----END", f"{it}-----END") for it in ("\u00e9", "\u201c", "\udcff")]
     for text in (begin + body + "MIGH" * 20 + end[60:], *foreign):
         error = complaint(identified(text, CLIENT.chain))
-        assert error.message == "ssl.keystore.key: the private key can't be read: it is damaged"
+        assert error.message == "ssl.keystore.key: the private key can't be read: it is damaged; replace it"
 
 
 def test_a_damaged_certificate_is_reported_with_its_place() -> None:
     cut = "\n".join([*CLIENT.chain.splitlines()[:3], "-----END CERTIFICATE-----", ""])
     error = complaint(ssl_config(AUTHORITY.certificate + cut))
-    assert error.message == ("ssl.truststore.certificates: certificate 2 of 2 can't be read: it is damaged")
+    assert error.message == (
+        "ssl.truststore.certificates: certificate 2 of 2 can't be read: it is damaged; replace it"
+    )
     error = complaint(identified(CLIENT.key, CLIENT.chain + cut))
     assert "ssl.keystore.certificate.chain: certificate 2 of 2 can't be read" in error.message
 
@@ -398,7 +400,7 @@ def test_a_damaged_certificate_of_our_own_chain_is_reported_with_its_place() -> 
     error = complaint(identified(CLIENT.key, CLIENT.chain + ssl.DER_cert_to_PEM_cert(damaged)))
     count = CLIENT.chain.count("BEGIN") + 1
     where = f"ssl.keystore.certificate.chain: certificate {count} of {count}"
-    assert error.message == f"{where} can't be read: it is damaged"
+    assert error.message == f"{where} can't be read: it is damaged; replace it"
 
 
 def test_a_key_that_can_not_be_handed_over_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

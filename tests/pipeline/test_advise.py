@@ -110,7 +110,7 @@ def test_one_cluster_or_service_can_be_chosen() -> None:
 
 def test_the_error_about_missing_advice_lists_what_there_is() -> None:
     with pytest.raises(
-        NoAdviceError, match=r"for 'billing' on east, 'search' on east, 'billing' on west, and"
+        NoAdviceError, match=r"for 'billing' on east, 'search' on east, 'billing' on west: name one of these"
     ):
         entries_of(ROWS, "west", "search")
     with pytest.raises(NoAdviceError, match="no sidecar of a known cluster was seen"):
@@ -298,7 +298,7 @@ def test_a_wrong_word_ends_it_with_2_and_a_sentence(tables: Path) -> None:
         (): "say where it is to go: --out FILE, or --topic NAME",
         ("--topic", "t"): "--topic NAME and --sidecar URL go together",
         ("--out", "-", "--sidecar", "http://127.0.0.1:1"): "--topic NAME and --sidecar URL go together",
-        ("--out", "-", "--service", "nobody's"): "none for what --cluster and --service name",
+        ("--out", "-", "--service", "nobody's"): "There is no advice for --service nobody's.",
         ("--out", "/no/such/folder/x"): "--out /no/such/folder/x can't be written: No such file",
         (*there, "127.0.0.1:8085"): "is not the address of a sidecar",
         (*there, "http://127.0.0.1", "--token-file", "/none"): "token_file /none can't be",

@@ -26,7 +26,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.datasource.answers import Again, Item, Patience, Refused, Written, asked, delivery_outcome_of
+from pipeline.datasource.answers import (
+    CHECK_URL,
+    Again,
+    Item,
+    Patience,
+    Refused,
+    Written,
+    asked,
+    delivery_outcome_of,
+)
 from pipeline.datasource.chunks import Chunk, Record, chunks_of, columns_of, key_of, records_of
 from pipeline.datasource.delivery import Counts, Delivery, TaskKeys
 from pipeline.datasource.options import WriteOptions, address_of, read_options, write_options
@@ -274,8 +283,8 @@ def test_the_meaning_of_each_answer() -> None:
             problem(401),
             Refused("401: why; give a token of its tokens file, with the option token_file"),
         ),
-        (Answer(502, {}, b"<html>"), Again(0, "502, and not as Pilotfish's API answers")),
-        (Answer(404, {}, b"[]"), Refused("404, and not as Pilotfish's API answers")),
+        (Answer(502, {}, b"<html>"), Again(0, f"502, but not in the form of Pilotfish's API; {CHECK_URL}")),
+        (Answer(404, {}, b"[]"), Refused(f"404, but not in the form of Pilotfish's API; {CHECK_URL}")),
     ]
     for answer, outcome in cases:
         assert delivery_outcome_of(answer, 2) == outcome, answer

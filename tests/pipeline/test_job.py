@@ -218,7 +218,9 @@ def test_a_checkpoint_goes_with_one_input_and_one_that_is_deleted_reads_all_agai
     other = tmp_path / "other"
     other.mkdir()
 
-    with pytest.raises(JobError, match=f"has read .*{folder.events}.* so far, and not .*{other}") as refused:
+    with pytest.raises(
+        JobError, match=f"has read .*{folder.events}.* so far, but this run reads .*{other}"
+    ) as refused:
         folder.run(source=FilesSource(str(other)))
     checkpoint = folder.out / "_checkpoint" / "files"
     assert f"delete {checkpoint}" in str(refused.value)

@@ -242,7 +242,7 @@ def test_a_run_ends_with_what_it_read_and_where_it_is(whole_run: WholeRun, tmp_p
 
     out, other = whole_run.out, tmp_path / "other"
     other.mkdir()
-    assert f"{out} has read {whole_run.events} so far, and not {other}" in _refused(
+    assert f"{out} has read {whole_run.events} so far, but this run reads {other}" in _refused(
         *whole_run.words[:4], other, "--out", out
     )
     assert "No broker at 127.0.0.1:9 answered" in _refused(

@@ -176,7 +176,7 @@ def test_a_wrong_clock_is_not_taken_for_a_sidecar_that_was_held_back(tmp_path: P
 
 def test_who_is_left_out_is_named_before_anything_else_is_said(troubled_page: str) -> None:
     page = Outcome(troubled_page).text
-    said = "Left out because of a wrong clock: 1 of 24 boots, of checkout-002. Such a boot dates no leader"
+    said = "Left out because of a wrong clock: 1 of 24 boots, of checkout-002. Such a boot gives no time"
     assert said in page
     assert page.index(said) < page.index("What happened")
 

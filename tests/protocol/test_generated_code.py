@@ -168,5 +168,5 @@ def test_null_is_refused_from_a_version_that_has_a_value(pilot: Any) -> None:
 
 def test_elements_are_weighed_by_their_smallest_size_in_any_version(pilot: Any) -> None:
     """A node takes four bytes in version 0, more in later ones: three don't fit in eleven bytes."""
-    with pytest.raises(SchemaError, match="an array of 3 elements, 11 bytes left"):
+    with pytest.raises(SchemaError, match="an array of 3 elements does not fit in the 11 bytes left"):
         pilot.PilotResponse.decode(bytes.fromhex("00000003") + bytes(11), 0)

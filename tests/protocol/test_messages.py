@@ -192,13 +192,13 @@ def test_a_version_that_is_not_spoken_is_refused(message: GeneratedMessage) -> N
     ],
 )
 def test_an_array_longer_than_the_bytes_left_is_refused_before_it_is_read(version: int, body: str) -> None:
-    with pytest.raises(SchemaError, match=r"an array of \d{10} elements, 0 bytes left"):
+    with pytest.raises(SchemaError, match=r"an array of \d{10} elements does not fit in the 0 bytes left"):
         MetadataResponse.decode(bytes.fromhex(body), version)
 
 
 def test_an_array_is_refused_when_its_smallest_elements_would_not_fit() -> None:
     """A broker takes ten bytes at least: four of id, two of an empty host, four of port."""
-    with pytest.raises(SchemaError, match="an array of 3 elements, 29 bytes left"):
+    with pytest.raises(SchemaError, match="an array of 3 elements does not fit in the 29 bytes left"):
         MetadataResponse.decode(bytes.fromhex("00000003") + bytes(29), 0)
 
 

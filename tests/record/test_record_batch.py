@@ -278,7 +278,9 @@ def test_batches_behind_each_other_are_read_one_by_one() -> None:
     for offset in (0, one.size_bytes):
         each = decode_record_batch(batch * 2, offset)
         assert (each, each.records()) == (one, one.records())
-    with pytest.raises(CorruptRecordError, match=f"declares {len(batch)} bytes, {len(batch) - 1} are there"):
+    with pytest.raises(
+        CorruptRecordError, match=f"declares {len(batch)} bytes, but only {len(batch) - 1} are left"
+    ):
         decode_record_batch(batch + batch[:-1], len(batch))
 
 

@@ -144,7 +144,7 @@ def _without_value(key: _Token) -> ConfigError:
     which = f"key '{key.text}'" if known else "a key"
     return _wrong(
         f"Value not specified for {which} in JAAS config (character {key.at});"
-        " put values in double quotes, a quote or backslash within them behind a backslash"
+        " put values in double quotes, and a backslash before each quote or backslash in them"
     )
 
 

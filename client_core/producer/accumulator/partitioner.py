@@ -64,7 +64,7 @@ class LostLeaders:
         """Notes that a broker's connection ended, or could not be made."""
         if self._probe_interval_ms <= 0 or node_id in self.node_ids:
             return
-        _log.info("Records without a key avoid node %s: its connection ended", node_id)
+        _log.info("Records without a key avoid node %s: it is not connected", node_id)
         self._next_probe_ms[node_id] = now_ms + self._probe_interval_ms
         self.node_ids = frozenset(self._next_probe_ms)
 

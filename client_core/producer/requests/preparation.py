@@ -192,7 +192,11 @@ class Preparation(Generic[K, V]):
         if place not in self._logged:
             self._logged.add(place)
             name = type(interceptor).__name__
-            _log.exception("%s.%s failed, and is ignored; this is logged once", name, method)
+            _log.exception(
+                "Interceptor %s.%s raised an exception, which is ignored; later ones are not logged",
+                name,
+                method,
+            )
 
 
 def _place_of(record: ProducerRecord[object, object], partition: int | None) -> RecordMetadata:

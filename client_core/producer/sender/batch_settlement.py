@@ -99,7 +99,9 @@ class FailureLogLimiter:
             self._window_ms, self._lines = now_ms, 0
         self._lines += 1
         if self._lines == MOST_LINES + 1:
-            _log.warning("Produce fails for more partitions: at most %d are logged in a minute", MOST_LINES)
+            _log.warning(
+                "Produce fails for more partitions than are logged: at most %d per minute", MOST_LINES
+            )
         return self._lines <= MOST_LINES
 
 
@@ -202,7 +204,7 @@ class BatchSettlement:
             self._settle(batch, said, node_id, now_ms)
         except Exception as error:  # noqa: BLE001 -- a bug, or a batch to split that can't be decoded
             self.may_have_lost = True
-            _log.exception("%r could not be settled by %s", batch, said)
+            _log.exception("The answer %s could not be applied to %r", said, batch)
             self._fail_in_need(batch, error, written=None, now_ms=now_ms)
         if self._config.guarantee_message_order:
             self._accumulator.unmute_partition(batch.topic_partition)

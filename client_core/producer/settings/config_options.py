@@ -76,7 +76,7 @@ IDEMPOTENCE_RESTART: Final = Option(
     BOOLEAN,
     "false",
     None,
-    "Whether a fatal idempotence error fails only waiting records; the producer then gets a new id.",
+    "Whether a producer gets a new id after a fatal idempotence error; only waiting records fail.",
     is_ours=True,
 )
 RETRIES: Final = Option(
@@ -132,7 +132,11 @@ RETRY_BACKOFF_MS: Final = Option(
     "retry.backoff.ms", LONG, "100", at_least(0), "The first pause before a failed request is tried again."
 )
 RETRY_BACKOFF_MAX_MS: Final = Option(
-    "retry.backoff.max.ms", LONG, "1000", at_least(0), "The longest such pause; it doubles with each failure."
+    "retry.backoff.max.ms",
+    LONG,
+    "1000",
+    at_least(0),
+    "The longest pause before a failed request is tried again; the pause doubles with each failure.",
 )
 RECONNECT_BACKOFF_MS: Final = Option(
     "reconnect.backoff.ms", LONG, "50", at_least(0), "The first pause before a lost connection is made again."
@@ -142,7 +146,7 @@ RECONNECT_BACKOFF_MAX_MS: Final = Option(
     LONG,
     "1000",
     at_least(0),
-    "The longest such pause; it doubles with each failure.",
+    "The longest pause before a lost connection is made again; the pause doubles with each failure.",
 )
 SETUP_TIMEOUT_MS: Final = Option(
     "socket.connection.setup.timeout.ms", LONG, "10000", None, "How long the first try to connect may take."
@@ -152,7 +156,7 @@ SETUP_TIMEOUT_MAX_MS: Final = Option(
     LONG,
     "30000",
     None,
-    "The longest such time; it grows with each failed try.",
+    "The longest time that a try to connect may take; the time grows with each failed try.",
 )
 CONNECTIONS_MAX_IDLE_MS: Final = Option(
     "connections.max.idle.ms",
@@ -206,7 +210,7 @@ LOST_LEADER_PROBE_INTERVAL_MS: Final = Option(
     LONG,
     "0",
     at_least(0),
-    "How often a lost broker is probed; records without a key avoid it. 0: they wait for it.",
+    "How often a disconnected broker is probed. Meanwhile records without a key avoid it; 0: they wait.",
     is_ours=True,
 )
 IGNORE_KEYS: Final = Option(
@@ -239,7 +243,7 @@ COMPRESSION_LZ4_LEVEL: Final = Option(
     INT,
     "9",
     between(1, 17),
-    "lz4's level: 9 is the fast one. The others compress more, and a higher level more than a lower one.",
+    "lz4's level: 9 is fast. Any other level is slower and compresses more, the higher the more.",
 )
 COMPRESSION_ZSTD_LEVEL: Final = Option(
     "compression.zstd.level",

@@ -129,7 +129,7 @@ TRUSTSTORE_LOCATION: Final = Option(
     STRING,
     None,
     None,
-    "A file of authorities to trust; without any, the system's own. Read again when it changes.",
+    "A file of authorities to trust; without one, the system's own are trusted. Read again when it changes.",
 )
 TRUSTSTORE_CERTIFICATES: Final = Option(
     "ssl.truststore.certificates",
@@ -307,7 +307,7 @@ ASSERTION_PASSPHRASE: Final = Option(
     PASSWORD,
     None,
     None,
-    "The passphrase of that key, if it is encrypted.",
+    "The passphrase of the key that signs assertions, if it is encrypted.",
     may_be_file=True,
 )
 ASSERTION_TEMPLATE_FILE: Final = Option(
@@ -362,10 +362,18 @@ OAUTH_SCOPE: Final = Option(
     "sasl.oauthbearer.scope", STRING, None, None, "The scope to request, if the token's issuer needs one."
 )
 OAUTH_SCOPE_CLAIM_NAME: Final = Option(
-    "sasl.oauthbearer.scope.claim.name", STRING, "scope", None, "What the token calls its scope."
+    "sasl.oauthbearer.scope.claim.name",
+    STRING,
+    "scope",
+    None,
+    "The name of the token's claim that holds its scope.",
 )
 OAUTH_SUB_CLAIM_NAME: Final = Option(
-    "sasl.oauthbearer.sub.claim.name", STRING, "sub", None, "What the token calls its subject."
+    "sasl.oauthbearer.sub.claim.name",
+    STRING,
+    "sub",
+    None,
+    "The name of the token's claim that holds its subject.",
 )
 OAUTH_HEADER_URLENCODE: Final = Option(
     "sasl.oauthbearer.header.urlencode",
@@ -405,7 +413,7 @@ LOGIN_RETRY_BACKOFF_MAX_MS: Final = Option(
     LONG,
     "10000",
     None,
-    "The longest such pause; it doubles with each failure.",
+    "The longest pause before the token's issuer is asked again; the pause doubles with each failure.",
     taken=at_least(0),
 )
 LOGIN_REFRESH_WINDOW_FACTOR: Final = Option(
@@ -420,7 +428,7 @@ LOGIN_REFRESH_WINDOW_JITTER: Final = Option(
     DOUBLE,
     "0.05",
     between(0.0, 0.25),
-    "A random addition to that, as a part of the lifetime.",
+    "A random addition to sasl.login.refresh.window.factor, as a part of the lifetime.",
 )
 LOGIN_REFRESH_MIN_PERIOD_S: Final = Option(
     "sasl.login.refresh.min.period.seconds",

@@ -212,7 +212,7 @@ def spread(
             facecolor=PAINT["bad"],
             edgecolor=PAINT["surface"],
             hatch="////",
-            label="not seen until then, nor since",
+            label="not seen by the sidecar's last event",
         ),
     ]
     drawing.figure.legend(handles=legend, loc="outside upper left", ncols=2, fontsize=11.5, handlelength=1.2)

@@ -155,10 +155,10 @@ def inject(
     summary: bool,
     **about_the_sidecar: Any,
 ) -> None:
-    """Adds the sidecar to the pods of manifests, and prints them; what has it is brought up to date.
+    """Adds the sidecar to the pods of manifests, or updates it there, and prints the manifests.
 
     Pods of Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs and CronJobs, and
-    pods themselves. All else, and every comment, is printed as it came. Injecting twice is injecting once.
+    pods themselves. Everything else, comments included, is printed unchanged. A second run changes nothing.
     """
     _check_files(files, named, only, output, in_place)
     options = Options(**about_the_sidecar)
@@ -188,7 +188,7 @@ def _check_files(
 ) -> None:
     # A word that is no file may be half of an option, and a secret.
     faults = [
-        f"{name}: say -f {name}" if Path(name).exists() else "arguments need an option; use -f FILE"
+        f"{name}: say -f {name}" if Path(name).exists() else "unexpected argument; name a file with -f FILE"
         for name in files
     ]
     if not named and not files:

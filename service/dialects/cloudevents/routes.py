@@ -202,7 +202,7 @@ class Events:
             check_encoding(header(scope, b"content-encoding"))
             media_type = _envelope_type(header(scope, b"content-type"))
             if media_type not in modes:
-                must = "is of another mode; POST /cloudevents/{topic} takes all of them"
+                must = "does not fit the mode of this path; POST /cloudevents/{topic} accepts every mode"
                 raise refused(415, must, place="Content-Type")
             with self._admission.acquire(announced_bytes(scope), caller) as permit:
                 body = await read_body(

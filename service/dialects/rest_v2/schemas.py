@@ -48,8 +48,8 @@ class PartitionV2(BaseModel):
 
 
 class OffsetsV2(BaseModel):
-    beginning_offset: int = Field(description="That of the first record which is kept.")
-    end_offset: int = Field(description="The one that the next record gets.")
+    beginning_offset: int = Field(description="The offset of the first record that is kept.")
+    end_offset: int = Field(description="The offset that the next record gets.")
 
 
 class TopicV2(BaseModel):
@@ -96,10 +96,10 @@ errors: Final = error_answers(
         403: "40301: the topic is not allowed, here or by Kafka's ACL.",
         404: "40401: produce to a missing topic; 40403: look-up of a missing topic; 40402: no such "
         "partition.",
-        406: "Accept names nothing that is served.",
+        406: "Accept allows no media type that is served.",
         408: "The body did not arrive in time.",
         413: "The body, a record or the number of records is too large.",
-        415: "The Content-Type is none of the three, or the body has a Content-Encoding.",
+        415: "The Content-Type is none of the three formats, or the body has a Content-Encoding.",
         422: "422: there are no records, or a member or parameter is unknown; 42205: the body names a "
         "schema; 42206: a key or value is of the wrong kind; 42207: a key or value can't be serialized.",
         429: "42901: too many requests or bytes wait already; nothing was written.",

@@ -58,7 +58,7 @@ class ClusterData(_Shape):
     kind: Literal["KafkaCluster"]
     metadata: ItemMetadata
     cluster_id: str
-    controller: Related | None = Field(description="Of a KRaft cluster, a broker that the brokers name.")
+    controller: Related | None = Field(description="With KRaft, a broker that need not be the controller.")
     acls: Related = Field(description="Not served here.")
     brokers: Related
     broker_configs: Related = Field(description="Not served here.")

@@ -128,7 +128,7 @@ def make_span_traces(
         provider = TracerProvider(resource=_resource(settings), shutdown_on_exit=False)
         exporter = OTLPSpanExporter() if exporter is None else exporter
     except (ValueError, OSError) as e:
-        raise SettingsError(f"tracing: one of OpenTelemetry's environment variables: {e}") from e
+        raise SettingsError(f"tracing: an OTEL_ environment variable can't be used: {e}") from e
     sdk_log.report_start()
     return SpanTraces(provider, SpanQueue(exporter, limits, sdk_log.why), marks=settings.trace_headers)
 

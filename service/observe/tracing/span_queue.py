@@ -126,7 +126,7 @@ class SpanQueue(SpanProcessor):
         if self._thread.ident is not None:
             self._thread.join(_LAST_MOMENT_S)
         if left:
-            _log.warning("%d spans could not be sent before the end", left)
+            _log.warning("%d spans could not be sent before the shutdown", left)
 
     def shutdown(self) -> None:
         """Closes at once. Called by the SDK."""

@@ -142,7 +142,7 @@ def test_a_token_that_the_broker_does_not_take_is_refused_in_its_words(tmp_path:
     conversation = SaslServer(clock, ("OAUTHBEARER",)).connect()
     with pytest.raises(SaslAuthenticationError) as caught:
         converse(made(oauth(file.as_uri()), clock).authenticator("localhost"), conversation)
-    assert str(caught.value) == '{"status":"invalid_token"} (a lone ^A came)'
+    assert str(caught.value) == '{"status":"invalid_token"} (the client sent a lone ^A)'
 
 
 @pytest.mark.parametrize("in_settings", [True, False])

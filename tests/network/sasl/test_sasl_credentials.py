@@ -191,7 +191,7 @@ def test_options() -> None:
 def test_what_is_said_of_a_text_that_is_none() -> None:
     value_missing = (
         "Value not specified for key 'password' in JAAS config (character 27); put values in double quotes,"
-        " a quote or backslash within them behind a backslash"
+        " and a backslash before each quote or backslash in them"
     )
     said = {
         # in Java's words

@@ -222,7 +222,7 @@ def test_an_interceptor_that_raises_is_logged_once_and_ignored(
     assert seen.sent == records
     assert sorted(seen.ended) == sorted((receipt, None) for receipt in receipts)
     assert [line.getMessage() for line in caplog.records if line.exc_info] == [
-        f"Raises.{method} failed, and is ignored; this is logged once"
+        f"Interceptor Raises.{method} raised an exception, which is ignored; later ones are not logged"
         for method in ("on_send", "on_acknowledgement", "close")
     ]
 

@@ -103,7 +103,7 @@ def test_a_thousand_partitions_that_fail_together_are_a_few_lines_a_minute(
     levels = [limiter.failed(partition, MOVED, 100_000) for partition in partitions]
     assert levels.count(WARNING) == MOST_LINES
     assert caplog.messages == [
-        f"Produce fails for more partitions: at most {MOST_LINES} are logged in a minute"
+        f"Produce fails for more partitions than are logged: at most {MOST_LINES} per minute"
     ]
     assert limiter.failed(partitions[-1], MOVED, 100_000 + WINDOW_MS) == WARNING
 

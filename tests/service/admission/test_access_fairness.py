@@ -377,7 +377,9 @@ async def test_watchers_and_streams_are_shared() -> None:
                 for stack, caller, share in [(greedy, GREEDY, 4), (modest, MODEST, 2), (third, THIRD, 1)]:
                     for _ in range(share):
                         begin(stack, caller)
-                    with pytest.raises(ProblemError, match=f"{share} .*{caller.name} .*is still free"):
+                    with pytest.raises(
+                        ProblemError, match=f"{share} .*{caller.name} .*is left for the others"
+                    ):
                         begin(stack, caller)
             begin(modest, MODEST)
             begin(third, GREEDY)  # what it held does not count any more

@@ -329,7 +329,7 @@ def test_a_setting_of_an_earlier_version_is_refused_with_what_to_do(
 def test_a_setting_of_the_library_alone_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, reason in NOT_IN_A_SIDECAR.items():
         for value in ("true", "1"):
-            said = f"^kafka: {re.escape(name)}: is no longer a setting, {reason}; remove it$"
+            said = f"^kafka: {re.escape(name)}: is not a setting of the sidecar, {reason}; remove it$"
             with pytest.raises(SettingsError, match=said):
                 load(monkeypatch, kafka=(*BOOTSTRAP, f"{name}={value}"))
         assert f"`{name}`" not in kafka_settings_table()

@@ -59,7 +59,7 @@ def test_the_limit_of_files_is_raised_as_far_as_it_goes_and_the_rest_is_done_wit
         assert connections_that_fit(wanted) == fit, (soft, hard, wanted)
         assert limit[0] == (raised, UNLIMITED if hard is None else hard), (soft, hard, wanted)
         reported = f"{wanted} connections are allowed, but only {fit} fit into the limit of {raised} open"
-        assert caplog.messages == ([f"{reported} files (ulimit -n)"] if fit != wanted else []), (
+        assert caplog.messages == ([f"{reported} files; raise it (ulimit -n)"] if fit != wanted else []), (
             soft,
             hard,
             wanted,

@@ -427,7 +427,7 @@ def wrong(files: Files, how: str) -> str:
         return f"{files.certificate}: a certificate can't be read"
     if how == "damaged key":
         write_pem(files.key, good.key.replace(good.key[40:60], "A" * 20))
-        return f"{files.key}: the key can't be read: it is damaged"
+        return f"{files.key}: the key can't be read: it is damaged; replace it"
     if how == "weak":
         files.put(weak("localhost"))
         return "OpenSSL rejects it with .*: ee key too small"

@@ -430,7 +430,7 @@ async def test_each_reason_for_which_there_is_no_connection_is_shown_alike(
     assert any("10.0.0.1" in node["last_error"] for node in status["nodes"])
     assert total(sidecar, "pilotfish_record_errors_total", cause="NETWORK_EXCEPTION") == 1
     assert total(sidecar, "pilotfish_broker_disconnects_total", reason=reason) > 0
-    assert f"can't be connected to ({reason}): " in caplog.text
+    assert f": connecting failed ({reason}): " in caplog.text
     assert "The cause: NETWORK_EXCEPTION" in caplog.text
     assert f"*{reason}*" in ALERTS_PAGE, "the runbook explains it"
 

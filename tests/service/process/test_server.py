@@ -162,8 +162,8 @@ def test_records_that_could_not_be_delivered_are_named(caplog: pytest.LogCapture
     report_unacknowledged(CloseReport(left))
     reported = [record.getMessage() for record in caplog.records]
     assert reported == [
-        "not acknowledged when the drain time was over: 17 records of orders-3",
-        "not acknowledged when the drain time was over: 2 records of audit",
+        "17 records of orders-3 were not acknowledged when the drain time ended",
+        "2 records of audit were not acknowledged when the drain time ended",
     ]
 
 
