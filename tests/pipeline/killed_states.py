@@ -112,12 +112,18 @@ def run_on_each_state(
             for kind in kinds:
                 (work / f"{kind}-events").mkdir(exist_ok=True)
                 shutil.copy2(file, work / f"{kind}-events")
-                # Each goes on from the store of the one before, but `maintain` has a store of its own.
-                goes_on = {*runs, *of_file} - {MAINTAIN} if {*runs} & {*of_file} - {MAINTAIN} else {*runs}
-                needed = [run for run in of_file if run in goes_on]
+                needed = needed_for(runs, of_file)
                 kept += [recorder.submit(_keep_states, work, kind, run).result() for run in needed]
             torn += _try([one for one in kept if one.run in runs], work, most, random.Random(seed))
     return torn
+
+
+def needed_for(runs: Sequence[str], of_file: Sequence[str]) -> list[str]:
+    """The runs over a file that make the asked ones possible: each continues with the store of the one
+    before, but `maintain` has a store of its own.
+    """
+    last = max((RUNS.index(run) for run in runs if run != MAINTAIN), default=-1)
+    return [run for run in of_file if (run in runs if run == MAINTAIN else RUNS.index(run) <= last)]
 
 
 def _try(kept: Sequence[_Kept], work: Path, most: int | None, chance: random.Random) -> int:

@@ -12,7 +12,16 @@ from pipeline.stores.store import DELTA, KINDS, PARQUET
 from tests.pipeline.kept_tables import differences, kept_tables
 from tests.pipeline.killed_chain import driver, run_killed_at, write_events
 from tests.pipeline.killed_job import FEW, FIRST_WRITE, NONE, SILVER_OF, job_on
-from tests.pipeline.killed_states import run_on_each_state
+from tests.pipeline.killed_states import (
+    FIRST,
+    FORGET,
+    LATER,
+    MAINTAIN,
+    REBUILD,
+    RUNS,
+    needed_for,
+    run_on_each_state,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +51,13 @@ def wanted(spark: SparkSession, events: Path) -> Tables:
     assert kept["bronze_rejects"]
     assert kept["gold_leader_history"]
     return kept
+
+
+def test_each_run_that_is_asked_for_is_tried_after_those_that_it_needs() -> None:
+    of_files = RUNS[:1], RUNS[1:]
+    assert [needed_for(RUNS, each) for each in of_files] == [[FIRST], [LATER, REBUILD, FORGET, MAINTAIN]]
+    assert [needed_for((MAINTAIN,), each) for each in of_files] == [[], [MAINTAIN]]
+    assert [needed_for((REBUILD,), each) for each in of_files] == [[FIRST], [LATER, REBUILD]]
 
 
 def test_a_driver_killed_halfway_leaves_what_an_undisturbed_one_does(
