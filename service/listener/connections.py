@@ -189,8 +189,8 @@ class Connections(Collector):
     def cut_off(self) -> None:
         """Cuts off the callers that have not read their last answer. The requests end as if they had left."""
         if self._served:
-            said = "%d connections%s were cut off because their last answers were not read"
-            _log.warning(said, len(self._served), self._where)
+            said = "Connections%s cut off because their last answers were not read: %d"
+            _log.warning(said, self._where, len(self._served))
         for connection in list(self._served):
             connection.abort()
 

@@ -10,14 +10,7 @@ import pytest
 from client_core.error_codes import Errors
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing.partition_log import read_batch, records_of
-from tests.simulation.scenarios import (
-    PATIENT_MS,
-    SCENARIOS,
-    VERSION,
-    Scenario,
-    outcome,
-    produce_request,
-)
+from tests.simulation.scenarios import PATIENT_MS, SCENARIOS, VERSION, Scenario, outcome, produce_request
 from tests.support.broker_views import SeenPartition, views
 from tests.support.kraft import KraftCluster
 from tests.support.security_admin import SecurityAdmin

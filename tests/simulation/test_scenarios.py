@@ -12,14 +12,7 @@ from client_core.protocol.header import decode_response_header, encode_request_h
 from client_core.testing.controller import TopicConfig
 from tests.simulation.brokers import ReplicatedBrokers
 from tests.simulation.network import Connection
-from tests.simulation.scenarios import (
-    PATIENT_MS,
-    SCENARIOS,
-    VERSION,
-    Scenario,
-    outcome,
-    produce_request,
-)
+from tests.simulation.scenarios import PATIENT_MS, SCENARIOS, VERSION, Scenario, outcome, produce_request
 from tests.simulation.world import World
 
 if TYPE_CHECKING:

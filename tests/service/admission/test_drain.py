@@ -180,7 +180,7 @@ async def test_a_caller_that_does_not_read_its_last_answers_is_cut_off_without_a
         writer.close()
     assert running.ended.result() == 0
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
-    assert "1 connections were cut off because their last answers were not read" in caplog.text
+    assert "Connections cut off because their last answers were not read: 1" in caplog.text
     assert running.app.sidecar.http.in_progress == 0
 
 
