@@ -25,7 +25,7 @@ from py4j.protocol import Py4JJavaError
 from pipeline.stores.store import CLOSED_LAYOUT, LAYOUT, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -58,21 +58,18 @@ def no_tables(out: str) -> StoreError:
 
 def require_mark_on_disk(out: str, kind: str) -> None:
     """Raises StoreError unless this local folder has tables of this kind of store. Needs no Spark."""
-    mark = Path(out, MARK)
     try:
-        text = mark.read_text(encoding="utf-8")
+        mark = _read_json(f"{out}/{MARK}", _text_on_disk)
     except (OSError, ValueError) as error:
         raise no_tables(out) from error
-    refuse_if_foreign(read_json_object(str(mark), text), out, kind)
+    if mark is None:
+        raise no_tables(out)
+    refuse_if_foreign(mark, out, kind)
 
 
 def failed_tables_on_disk(out: str) -> Mapping[str, Any]:
     """Returns the tables in this local folder that the last run could not make, and why. Needs no Spark."""
-    try:
-        text = Path(out, FAILED).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    return read_json_object(f"{out}/{FAILED}", text)
+    return _read_json(f"{out}/{FAILED}", _text_on_disk) or {}
 
 
 def refuse_if_foreign(mark: Mapping[str, Any], out: str, kind: str) -> None:
@@ -135,18 +132,8 @@ class Folders:
             raise StoreError(f"{path} can't be renamed to {to}: see whether something else writes there.")
 
     def read_json(self, path: str) -> dict[str, Any] | None:
-        """Returns the object in a small file; None if the file does not exist.
-
-        A driver killed between the two renames of `write_json` leaves the whole file beside its place.
-        """
-        if self.exists(path):
-            return dict(read_json_object(path, self._call("read", path, self._text)))
-        beside = _beside(path)
-        if self.exists(beside):
-            # Only half of it, if the driver was killed while it wrote.
-            with suppress(StoreError):
-                return dict(read_json_object(beside, self._call("read", beside, self._text)))
-        return None
+        """Returns the object in a small file; None if the file does not exist."""
+        return _read_json(path, self._text)
 
     def delete_json(self, path: str) -> None:
         """Deletes a small file, and what a killed driver left beside it; nothing if there is none."""
@@ -163,7 +150,10 @@ class Folders:
             stream.close()
         self.move(beside, path)
 
-    def _text(self, fs: Any, at: Any) -> str:
+    def _text(self, path: str) -> str | None:
+        return str(self._call("read", path, self._content)) if self.exists(path) else None
+
+    def _content(self, fs: Any, at: Any) -> str:
         stream = fs.open(at)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -188,3 +178,25 @@ class Folders:
 def _beside(path: str) -> str:
     """Returns where a small file is written before it is renamed to its place."""
     return f"{path}.new"
+
+
+def _text_on_disk(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _read_json(path: str, text_of: Callable[[str], str | None]) -> dict[str, Any] | None:
+    """Returns the object in a small file; None if the file does not exist.
+
+    A driver killed in `write_json`, after the old file was deleted, leaves the new one beside its place.
+    """
+    if (text := text_of(path)) is not None:
+        return dict(read_json_object(path, text))
+    beside = _beside(path)
+    if (text := text_of(beside)) is not None:
+        # Only half of it, if the driver was killed while it wrote.
+        with suppress(StoreError):
+            return dict(read_json_object(beside, text))
+    return None

@@ -197,10 +197,13 @@ def living(gold: Gold) -> Gold:
 def test_tables_that_could_not_be_made_are_named_with_the_reason(tmp_path: Path) -> None:
     folder = write_gold(tmp_path, living(healthy()))
     failed = {"gold_urp": "[ARITHMETIC_OVERFLOW] long overflow"}
-    (folder / "_failed.json").write_text(json.dumps(failed))
-    page = Outcome(report_html(ParquetGold(folder))).text
-    assert "1 table is not up to date, as the last run could not make it: gold_urp." in page
-    assert failed["gold_urp"] in page
+    # A driver that was killed while it replaced the file leaves it beside its place.
+    for name in ("_failed.json", "_failed.json.new"):
+        (folder / "_failed.json").unlink(missing_ok=True)
+        (folder / name).write_text(json.dumps(failed))
+        page = Outcome(report_html(ParquetGold(folder))).text
+        assert "1 table is not up to date, as the last run could not make it: gold_urp." in page
+        assert failed["gold_urp"] in page
 
 
 def test_percentiles_are_those_of_the_hour_in_which_half_of_the_records_lie(tmp_path: Path) -> None:

@@ -209,17 +209,18 @@ def test_a_small_file_that_a_killed_driver_left_beside_its_place_is_read_if_it_i
     assert folders.read_json(str(path)) is None
 
 
-def test_a_mark_that_a_killed_driver_left_beside_its_place_is_put_there_for_readers_without_spark(
+def test_a_mark_that_a_killed_driver_left_beside_its_place_is_found_without_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     for kind in KINDS:
         out = tmp_path / kind
         open_store(spark, str(out), kind, to_write=True)
-        (out / MARK).rename(f"{out / MARK}.new")
+        beside = (out / MARK).rename(f"{out / MARK}.new")
+        require_mark_on_disk(str(out), kind)
+        open_store(spark, str(out), kind)
+        beside.write_text('{"store": "par')
         with pytest.raises(StoreError, match="holds no tables"):
             require_mark_on_disk(str(out), kind)
-        open_store(spark, str(out), kind, to_write=True)
-        require_mark_on_disk(str(out), kind)
 
 
 # -- a driver that was killed in the first write of a table --------------------------------------------------
