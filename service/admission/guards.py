@@ -62,7 +62,7 @@ from service.wire.asgi import (
     respond,
     respond_with,
 )
-from service.wire.content_coding import accepts_gzip, packing, unpacking, without_coding
+from service.wire.content_coding import GZIP, accepts_gzip, packing, unpacking, without_coding
 from service.wire.cors import Cors, is_form, is_preflight, preflight_headers
 from service.wire.errors import WHOLE_BODY, ErrorFormats, Problem
 from service.wire.reasons import SHUTTING_DOWN
@@ -237,7 +237,7 @@ class Guards:
                 written = "unknown" if self._may_be_written(scope) else "no"
                 problem = replace(DRAINING, written=written)
                 return self._refuse(scope, send, self._retry_after.on(problem))
-            is_packed = coding is not None and coding.lower() == b"gzip"
+            is_packed = coding is not None and coding.lower() in GZIP
             if (length is None or is_packed) and not self._is_stream(scope):
                 if is_packed:
                     without_coding(scope)

@@ -29,6 +29,8 @@ PIECE_BYTES: Final = 64 * 1024
 
 VARY: Final = (b"vary", b"Accept-Encoding")
 _PACKED: Final = (b"content-encoding", b"gzip")
+#: Its names, in lower case (RFC 9110, 8.4.1.3).
+GZIP: Final = frozenset({b"gzip", b"x-gzip"})
 
 #: JSON becomes an eighth of its size at this level; level 6 would take three times as long for a tenth.
 _LEVEL: Final = 1
@@ -51,7 +53,7 @@ def accepts_gzip(accepted: bytes) -> bool:
         coding, _, parameters = part.partition(b";")
         weight = parameters.replace(b" ", b"").partition(b"q=")[2]
         allows = weight.strip(b"0.") != b"" or weight == b""
-        if coding.strip() in (b"gzip", b"x-gzip"):
+        if coding.strip() in GZIP:
             return allows
         by_star = by_star or (coding.strip() == b"*" and allows)
     return by_star

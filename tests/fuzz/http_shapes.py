@@ -330,5 +330,5 @@ def _packed() -> Iterator[Shape]:
         ):
             name = f"{coding.decode()} of {len(packed)} bytes to {path.decode()}"
             # Only gzip is unpacked: to a record or a body that is too large, or to what is cut.
-            refused = {400, 404, 413, 415} if coding == b"gzip" else {400, 404, 415}
+            refused = {400, 404, 413, 415} if coding in (b"gzip", b"x-gzip") else {400, 404, 415}
             yield _shape(name, _post(headers, packed, path), refused)

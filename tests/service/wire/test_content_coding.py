@@ -227,14 +227,15 @@ def test_other_codings_and_streams_are_415(web: HttpApp) -> None:
     for headers in (
         {"content_encoding": "br"},
         {"content_encoding": "gzip, gzip"},
-        {"content_encoding": "x-gzip"},
+        {"content_encoding": "deflate"},
         {"content_type": "application/x-ndjson"},
     ):
         answer = post(web, packed, **headers)
         assert (answer.status_code, answer.json()["place"]) == (415, "Content-Encoding"), headers
     twice = web.post(PATH, content=packed, headers=[*PACKED.items(), ("content-encoding", "gzip")])
     assert twice.status_code == 415
-    assert post(web, packed, content_encoding="GZIP").status_code == 200
+    for name in ("GZIP", "x-gzip"):
+        assert post(web, packed, content_encoding=name).status_code == 200
 
 
 def in_two_parts(length: int) -> tuple[bytes, list[bytes]]:
