@@ -297,15 +297,17 @@ def open_store(spark: SparkSession, out: str, kind: str = PARQUET, *, to_write: 
     Raises StoreError for no tables, tables of another kind or layout, no write access, or no Delta.
     """
     folders, out = Folders(spark), out.rstrip("/") or "/"
-    mark = folders.read_json(f"{out}/{MARK}")
+    path = f"{out}/{MARK}"
+    mark = folders.read_json(path)
     if mark is not None:
         refuse_if_foreign(mark, out, kind)
     elif not to_write:
         raise no_tables(out)
     store = _STORES[kind](spark, out)
-    if mark is None:
+    if to_write and not folders.exists(path):
+        # A driver that was killed may have left it beside its place, where programs of others do not look.
         folders.make(out)
-        folders.write_json(f"{out}/{MARK}", mark_of(kind))
+        folders.write_json(path, mark or mark_of(kind))
     if to_write and isinstance(store, ParquetStore):
         store.finish_exchange()
     return store

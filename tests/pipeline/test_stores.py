@@ -209,15 +209,19 @@ def test_a_small_file_that_a_killed_driver_left_beside_its_place_is_read_if_it_i
     assert folders.read_json(str(path)) is None
 
 
-def test_a_mark_that_a_killed_driver_left_beside_its_place_is_found_without_spark(
+def test_a_mark_that_a_killed_driver_left_beside_its_place_is_found_without_spark_and_put_there(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     for kind in KINDS:
         out = tmp_path / kind
+        mark, beside = out / MARK, out / f"{MARK}.new"
         open_store(spark, str(out), kind, to_write=True)
-        beside = (out / MARK).rename(f"{out / MARK}.new")
+        mark.rename(beside)
         require_mark_on_disk(str(out), kind)
-        open_store(spark, str(out), kind)
+        open_store(spark, str(out), kind, to_write=True)
+        beside.unlink(missing_ok=True)
+        require_mark_on_disk(str(out), kind)
+        mark.rename(beside)
         beside.write_text('{"store": "par')
         with pytest.raises(StoreError, match="holds no tables"):
             require_mark_on_disk(str(out), kind)
