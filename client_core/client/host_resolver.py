@@ -57,7 +57,9 @@ class DefaultHostResolver:
 
     def resolve(self, host: str) -> Sequence[str]:
         try:
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            # For a str, Python loads its tables of international names: half a megabyte.
+            name = host.encode() if _is_plain(host) else host
+            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         except ValueError as error:  # UnicodeError for a label of 64 characters, ValueError for a NUL
             raise OSError(f"{host!r} is not a host name: {error}") from error
         # Some systems repeat an address per protocol; a dict keeps the resolver's order.
@@ -65,6 +67,11 @@ class DefaultHostResolver:
 
     def canonical_name(self, address: str) -> str:
         return socket.getnameinfo((address, 0), 0)[0]
+
+
+def _is_plain(host: str) -> bool:
+    """Returns whether IDNA leaves the name as it is."""
+    return host.isascii() and all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
 
 
 def resolve(host: str, resolver: NodeResolver) -> Sequence[str] | None:

@@ -160,8 +160,9 @@ def open_socket(
     system refuses at once, also for a host name, because resolving blocks.
     """
     host, port = address
+    # As bytes: for a str Python loads its tables of international names.
     ((family, kind, protocol, _, sockaddr),) = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_NUMERICHOST
+        host.encode(), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_NUMERICHOST
     )
     connection = socket.socket(family, kind, protocol)
     forks.close_in_child(connection)

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from service.lookup.lookups import Demands
 from service.lookup.paging import PageQuery
 from service.produce.many_topics import MAX_TOPICS
 from service.produce.records_codec import MAX_TIMESTAMP_MS
 from service.wire.payload import Format
-from service.wire.schemas import RECORD_HEADER, TOPIC_NAME, FailedItem, Int32, Milliseconds, WaitQuery
+from service.wire.schemas import (
+    RECORD_HEADER,
+    TOPIC_NAME,
+    AnswerModel,
+    FailedItem,
+    Int32,
+    Milliseconds,
+    WaitQuery,
+)
 from service.wire.strict_json import MAX_INT32
 
 #: As in spool/dead_letters.py, which is not loaded without a spool. Unreadable entries can't be requeued.
@@ -56,19 +64,19 @@ class ListQuery(PageQuery):
         return Demands(self.max_block_ms, self.max_age_ms)
 
 
-class Broker(BaseModel):
+class Broker(AnswerModel):
     id: int
     host: str
     port: int
     rack: str | None
 
 
-class ClusterAnswer(BaseModel):
+class ClusterAnswer(AnswerModel):
     cluster_id: str | None
     brokers: list[Broker]
 
 
-class Leads(BaseModel):
+class Leads(AnswerModel):
     topic: str
     partitions: list[int]
 
@@ -77,7 +85,7 @@ class BrokerAnswer(Broker):
     leads: list[Leads] = Field(description="Among the topics that this sidecar knows.")
 
 
-class Partition(BaseModel):
+class Partition(AnswerModel):
     partition: int
     leader: Broker | None
     leader_epoch: int | None
@@ -87,19 +95,19 @@ class Partition(BaseModel):
     error: str | None = Field(description="The partition's error by Kafka's name, if it has one.")
 
 
-class OffsetsAnswer(BaseModel):
+class OffsetsAnswer(AnswerModel):
     beginning_offset: int = Field(description="The offset of the first record that is kept.")
     end_offset: int = Field(description="The offset that the next record gets.")
 
 
-class TopicAnswer(BaseModel):
+class TopicAnswer(AnswerModel):
     name: str
     id: str | None = Field(description="As Kafka's tools print it; null from brokers before 2.8.")
     internal: bool
     partitions: list[Partition]
 
 
-class ListedTopic(BaseModel):
+class ListedTopic(AnswerModel):
     name: str
     id: str | None
     internal: bool
@@ -107,34 +115,34 @@ class ListedTopic(BaseModel):
     error: str | None
 
 
-class TopicsAnswer(BaseModel):
+class TopicsAnswer(AnswerModel):
     topics: list[ListedTopic]
     next_page_token: str | None = Field(
         None, description="For `page_token`; null on the last page, absent if the list is whole."
     )
 
 
-class LeaderAnswer(BaseModel):
+class LeaderAnswer(AnswerModel):
     topic: str
     partition: int
     leader: Broker | None
     leader_epoch: int | None
 
 
-class LeadersAnswer(BaseModel):
+class LeadersAnswer(AnswerModel):
     results: list[LeaderAnswer | FailedItem]
 
 
-class RequeueAnswer(BaseModel):
+class RequeueAnswer(AnswerModel):
     requeued: int = Field(description="How many records are to be delivered again.")
 
 
-class RefreshAnswer(BaseModel):
+class RefreshAnswer(AnswerModel):
     version: str = Field(description="As in Pilotfish-Metadata-Version; good for min_version.")
     waited_ms: int
 
 
-class SpooledAnswer(BaseModel):
+class SpooledAnswer(AnswerModel):
     topic: str
     spooled: int = Field(description="The number of spooled records: all records of the request.")
     first_sequence: int = Field(description="The number of the first of them; the others follow it.")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from service.wire.schemas import CauseOfTimeout, Query
+from service.wire.schemas import AnswerModel, CauseOfTimeout, Query
 
 
-class Times(BaseModel):
+class Times(AnswerModel):
     """Of the last minute; right to a quarter, the maximum exactly."""
 
     count: int
@@ -18,7 +18,7 @@ class Times(BaseModel):
     max_ms: int | None
 
 
-class WaitingBatches(BaseModel):
+class WaitingBatches(AnswerModel):
     batches: int
     records: int
     partitions: int
@@ -26,7 +26,7 @@ class WaitingBatches(BaseModel):
     cause: CauseOfTimeout | None = Field(description="Why it is late; null if it is not, or if unknown.")
 
 
-class NodeFailure(BaseModel):
+class NodeFailure(AnswerModel):
     api: str | None = Field(description="The request that failed; null if the connection failed.")
     error: str = Field(description="Kafka's name of the error, or a word for why the connection ended.")
     detail: str
@@ -37,7 +37,7 @@ class NodeFailure(BaseModel):
     times: int = Field(description="The number of failures in this series.")
 
 
-class NodeState(BaseModel):
+class NodeState(AnswerModel):
     id: int
     host: str
     port: int
@@ -60,7 +60,7 @@ class NodeState(BaseModel):
     last_failure: NodeFailure | None
 
 
-class MetadataState(BaseModel):
+class MetadataState(AnswerModel):
     update_version: int
     request_version: int
     age_ms: int | None
@@ -72,7 +72,7 @@ class MetadataState(BaseModel):
     last_error_age_ms: int | None
 
 
-class BufferState(BaseModel):
+class BufferState(AnswerModel):
     total_bytes: int
     available_bytes: int
     waiters: int
@@ -81,27 +81,27 @@ class BufferState(BaseModel):
     oldest_batch_age_ms: int | None
 
 
-class Slow(BaseModel):
+class Slow(AnswerModel):
     node: int | None
     phase: Literal["client", "metadata", "buffer", "queue", "delivery"]
     detail: str
     kafka_error: str | None = Field(description="Kafka's name of the cause; null if nothing has failed.")
 
 
-class PhaseState(BaseModel):
+class PhaseState(AnswerModel):
     waiting: int = Field(description="Requests in metadata and buffer, records in queue and delivery.")
     oldest_ms: int | None
     recent: Times
 
 
-class Phases(BaseModel):
+class Phases(AnswerModel):
     metadata: PhaseState = Field(description="Requests that wait for a topic to be known; look-ups as well.")
     buffer: PhaseState = Field(description="Requests that wait for buffer.memory.")
     queue: PhaseState = Field(description="Records in batches that are not sent.")
     delivery: PhaseState = Field(description="Records that are sent and not acknowledged.")
 
 
-class TopicWaiting(BaseModel):
+class TopicWaiting(AnswerModel):
     topic: str
     phase: Literal["metadata", "buffer"]
     lacks_partition: bool = Field(description="The topic is known, but the named partition is not.")
@@ -109,7 +109,7 @@ class TopicWaiting(BaseModel):
     oldest_ms: int
 
 
-class ProduceSeconds(BaseModel):
+class ProduceSeconds(AnswerModel):
     """The last sixty whole seconds, oldest first."""
 
     records: list[int]
@@ -119,7 +119,7 @@ class ProduceSeconds(BaseModel):
     max_ms: list[int | None]
 
 
-class ProduceState(BaseModel):
+class ProduceState(AnswerModel):
     requests: int = Field(description="Produce requests that were answered over HTTP since the start.")
     failed_requests: int
     records: int = Field(description="Records acknowledged since the start.")
@@ -129,7 +129,7 @@ class ProduceState(BaseModel):
     per_second: ProduceSeconds | None = Field(description="Null without `history`.")
 
 
-class LeaderMoved(BaseModel):
+class LeaderMoved(AnswerModel):
     at: str
     topic: str
     partition: int
@@ -138,7 +138,7 @@ class LeaderMoved(BaseModel):
     leader_epoch: int | None
 
 
-class RefusedTopic(BaseModel):
+class RefusedTopic(AnswerModel):
     topic: str
     records: int = Field(description="How many records of the topic wait.")
     reason: str = Field(description="The reason, if they become dead letters after spool_topic_wait_ms.")
@@ -146,7 +146,7 @@ class RefusedTopic(BaseModel):
     refused_ms: int = Field(description="Since the first refusal.")
 
 
-class SpoolState(BaseModel):
+class SpoolState(AnswerModel):
     entries: int = Field(description="Records that are to be delivered.")
     bytes: int = Field(description="Bytes in the folder, with dead letters.")
     max_bytes: int
@@ -160,7 +160,7 @@ class SpoolState(BaseModel):
     )
 
 
-class FailedRequest(BaseModel):
+class FailedRequest(AnswerModel):
     """The last of some equal failures: of one caller, call, topic and reason."""
 
     at: str
@@ -181,7 +181,7 @@ class FailedRequest(BaseModel):
     place: str | None = None
 
 
-class StatusAnswer(BaseModel):
+class StatusAnswer(AnswerModel):
     state: str
     draining: bool
     version: str

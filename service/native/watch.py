@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from service.admission.caller import caller_of
 from service.admission.guards import DRAINING
@@ -30,7 +30,7 @@ from service.wire.errors import ProblemError, refused
 from service.wire.freshness import awaited_number
 from service.wire.media_type import JSON
 from service.wire.responses import of_chunks, problems
-from service.wire.schemas import FailedItem, Milliseconds, check_query, digits_only
+from service.wire.schemas import AnswerModel, FailedItem, Milliseconds, check_query, digits_only
 from service.wire.schemas import Query as QueryModel
 from service.wire.streaming import StreamedAnswer, unless_gone
 from service.wire.waiting import MAX_WAIT_MS
@@ -82,7 +82,7 @@ class ChangesQuery(SnapshotQuery):
     max_block_ms: Milliseconds | None = Field(None, description="How long to wait for a change at most.")
 
 
-class WatchedPartition(BaseModel):
+class WatchedPartition(AnswerModel):
     partition: int
     leader: int | None
     leader_epoch: int | None
@@ -92,7 +92,7 @@ class WatchedPartition(BaseModel):
     error: str | None
 
 
-class WatchedTopic(BaseModel):
+class WatchedTopic(AnswerModel):
     name: str
     id: str | None
     internal: bool
@@ -103,7 +103,7 @@ class TopicError(FailedItem):
     topic: str
 
 
-class Snapshot(BaseModel):
+class Snapshot(AnswerModel):
     version: str = Field(description="The id of the change that led to this; good for Last-Event-ID.")
     metadata_version: str = Field(description="As in Pilotfish-Metadata-Version.")
     refreshed_at: str | None
@@ -117,7 +117,7 @@ class ChangedPartition(WatchedPartition):
     previous_leader: int | None
 
 
-class PartitionsChanged(BaseModel):
+class PartitionsChanged(AnswerModel):
     """Of `leader` and `replicas`: partitions of one topic, whole, as they are now."""
 
     topic: str
@@ -125,7 +125,7 @@ class PartitionsChanged(BaseModel):
     partitions: list[ChangedPartition]
 
 
-class TopicChanged(BaseModel):
+class TopicChanged(AnswerModel):
     """Of `topic`."""
 
     topic: str
@@ -137,7 +137,7 @@ class TopicChanged(BaseModel):
     previous_partition_count: int | None
 
 
-class BrokerChanged(BaseModel):
+class BrokerChanged(AnswerModel):
     """Of `broker`."""
 
     change: Literal["joined", "left", "moved"]
@@ -145,13 +145,13 @@ class BrokerChanged(BaseModel):
     broker: Broker
 
 
-class WatchedChange(BaseModel):
+class WatchedChange(AnswerModel):
     id: str
     event: Literal["leader", "replicas", "topic", "broker"]
     data: PartitionsChanged | TopicChanged | BrokerChanged
 
 
-class ChangesAnswer(BaseModel):
+class ChangesAnswer(AnswerModel):
     version: str = Field(description="The version of the last change here. To wait for the next one, add 1.")
     reset: bool = Field(description="Whether the caller must start again from `snapshot`.")
     changes: list[WatchedChange]

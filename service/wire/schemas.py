@@ -53,6 +53,12 @@ def error_answers(
     return described
 
 
+class AnswerModel(BaseModel):
+    """An answer or a part of one, for the OpenAPI document only: validators are made when it is asked for."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
 class Query(BaseModel):
     """Unknown parameters are refused: a misspelt deadline must not become none."""
 
@@ -105,13 +111,13 @@ RECORD_HEADER: Final[dict[str, Any]] = {
 }
 
 
-class Receipt(BaseModel):
+class Receipt(AnswerModel):
     partition: int
     offset: int | None = Field(description="Null if the broker did not report it.")
     timestamp: int
 
 
-class CauseOfTimeout(BaseModel):
+class CauseOfTimeout(AnswerModel):
     """The last error of the attempts, until a deadline passed or a broker refused the sidecar."""
 
     kafka_error: str = Field(description="Kafka's name; NETWORK_EXCEPTION if there is no connection.")
@@ -126,7 +132,7 @@ class CauseOfTimeout(BaseModel):
     )
 
 
-class ItemError(BaseModel):
+class ItemError(AnswerModel):
     type: str = Field("about:blank", description="The URI of the reason, as in a problem's `type`.")
     kafka_error: str | None
     code: int | None
@@ -139,11 +145,11 @@ class ItemError(BaseModel):
     place: str | None = None
 
 
-class FailedItem(BaseModel):
+class FailedItem(AnswerModel):
     error: ItemError
 
 
-class ProduceAnswer(BaseModel):
+class ProduceAnswer(AnswerModel):
     topic: str
     results: list[Receipt | FailedItem] = Field(description="One per record, in order.")
 
@@ -156,11 +162,11 @@ class TopicFailedItem(FailedItem):
     topic: str
 
 
-class ManyAnswer(BaseModel):
+class ManyAnswer(AnswerModel):
     results: list[TopicReceipt | TopicFailedItem] = Field(description="One per record, in order.")
 
 
-class ProblemAnswer(BaseModel):
+class ProblemAnswer(AnswerModel):
     """RFC 9457."""
 
     type: str

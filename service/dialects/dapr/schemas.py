@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from service.dialects.dapr.publish_metadata import BOOLEANS, DURATION
-from service.wire.schemas import Query, error_answers
+from service.wire.schemas import AnswerModel, Query, error_answers
 from service.wire.strict_json import MAX_INT32
 
 
@@ -15,7 +15,7 @@ class HealthQuery(Query):
     appid: str | None = Field(None, description="Answers 500 if it differs from service_name.")
 
 
-class ErrorDetail(BaseModel):
+class ErrorDetail(AnswerModel):
     """google.rpc.ErrorInfo."""
 
     type: str = Field(alias="@type")
@@ -24,30 +24,30 @@ class ErrorDetail(BaseModel):
     metadata: dict[str, str]
 
 
-class DaprError(BaseModel):
+class DaprError(AnswerModel):
     errorCode: str
     message: str
     details: list[ErrorDetail] | None = None
 
 
-class FailedEntry(BaseModel):
+class FailedEntry(AnswerModel):
     entryId: str
     error: str
 
 
-class BulkFailure(BaseModel):
+class BulkFailure(AnswerModel):
     failedEntries: list[FailedEntry]
     errorCode: str
 
 
-class Component(BaseModel):
+class Component(AnswerModel):
     name: str
     type: str
     version: str
     capabilities: list[str]
 
 
-class MetadataAnswer(BaseModel):
+class MetadataAnswer(AnswerModel):
     id: str
     runtimeVersion: str
     enabledFeatures: list[str]

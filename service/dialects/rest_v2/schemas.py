@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from service.dialects.rest_v2.media_types import ANSWER_TYPE, FORMATS
 from service.produce.records_codec import MAX_TIMESTAMP_MS
 from service.wire.payload import Format
-from service.wire.schemas import RECORD_HEADER, NoQuery, error_answers
+from service.wire.schemas import RECORD_HEADER, AnswerModel, NoQuery, error_answers
 from service.wire.strict_json import MAX_INT32
 
 
@@ -35,24 +35,24 @@ PartitionPath = Annotated[
 ]
 
 
-class Replica(BaseModel):
+class Replica(AnswerModel):
     broker: int
     leader: bool
     in_sync: bool
 
 
-class PartitionV2(BaseModel):
+class PartitionV2(AnswerModel):
     partition: int
     leader: int = Field(description="The leader's broker id; -1 while the partition has none.")
     replicas: list[Replica]
 
 
-class OffsetsV2(BaseModel):
+class OffsetsV2(AnswerModel):
     beginning_offset: int = Field(description="The offset of the first record that is kept.")
     end_offset: int = Field(description="The offset that the next record gets.")
 
 
-class TopicV2(BaseModel):
+class TopicV2(AnswerModel):
     name: str
     configs: dict[str, str | None] = Field(
         description="By name; null for a sensitive one. Empty if the brokers do not return them."
@@ -60,11 +60,11 @@ class TopicV2(BaseModel):
     partitions: list[PartitionV2]
 
 
-class BrokersV2(BaseModel):
+class BrokersV2(AnswerModel):
     brokers: list[int]
 
 
-class OffsetV2(BaseModel):
+class OffsetV2(AnswerModel):
     """One record: where it lies, or why it was not acknowledged."""
 
     partition: int | None
@@ -74,13 +74,13 @@ class OffsetV2(BaseModel):
     message: str | None = Field(None, description="The same text as `error`; present only if `error` is.")
 
 
-class ProduceAnswerV2(BaseModel):
+class ProduceAnswerV2(AnswerModel):
     offsets: list[OffsetV2] = Field(description="One per record, in order.")
     key_schema_id: None
     value_schema_id: None
 
 
-class ErrorV2(BaseModel):
+class ErrorV2(AnswerModel):
     error_code: int
     message: str
     offsets: list[OffsetV2] | None = Field(

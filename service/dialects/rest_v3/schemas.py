@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from service.dialects.rest_v3.batch_codec import MAX_ENTRIES, MAX_ID_LENGTH
-from service.wire.schemas import error_answers
+from service.wire.schemas import AnswerModel, error_answers
 from service.wire.strict_json import MAX_INT32
 
 # -- paths ---------------------------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ BrokerId = Annotated[str, Path(description="A broker's id.", json_schema_extra=_
 PartitionId = Annotated[str, Path(description="A partition's number.", json_schema_extra=_NUMBER)]
 
 
-class _Shape(BaseModel):
+class _Shape(AnswerModel):
     """Every member of an answer is described."""
 
     model_config = ConfigDict(extra="forbid")
