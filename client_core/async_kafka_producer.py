@@ -29,6 +29,7 @@ from client_core.producer.kafka_producer import KafkaProducer
 from client_core.producer.requests.preparation import Preparation
 from client_core.producer.results.producer_record import K, RecordMetadata, V
 from client_core.producer.results.results import MetadataResult, ProduceResult
+from client_core.producer.sender import unclosed_producers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -366,11 +367,20 @@ class AsyncKafkaProducer(Generic[K, V]):
     async def close(self, timeout_ms: int = FOREVER_MS) -> CloseReport:
         """Sends accepted records for up to timeout_ms, fails the rest, and returns the report.
 
-        A cancelled close continues in its thread, and closes the interceptors when it is done.
+        A cancelled close continues in its thread, and closes the interceptors when it is done. The log has
+        the number of records that it gave up.
         """
+        io_thread = self._producer.io_thread
+        unclosed_producers.hold(io_thread)
         closing = asyncio.wrap_future(_in_thread(partial(self._producer.close, timeout_ms)))
         closing.add_done_callback(self._close_interceptors)
-        return await asyncio.shield(closing)
+        try:
+            report = await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            unclosed_producers.abandon(io_thread)
+            raise
+        unclosed_producers.release(io_thread)
+        return report
 
     def _close_interceptors(self, _: object) -> None:
         """Once: `close` may be called again. Event loop."""

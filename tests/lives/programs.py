@@ -10,6 +10,7 @@ buffered.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import multiprocessing
 import os
@@ -23,7 +24,13 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from client_core import FutureRecordMetadata, KafkaProducer, ProducerConfig, ProducerRecord
+from client_core import (
+    AsyncKafkaProducer,
+    FutureRecordMetadata,
+    KafkaProducer,
+    ProducerConfig,
+    ProducerRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,7 +141,7 @@ def closed_too_soon() -> None:
     print("flushed", report.flushed, sum(left.records for left in report.unacknowledged))
 
 
-def _interrupt_when_sent(producer: KafkaProducer) -> None:
+def _interrupt_when_sent(producer: KafkaProducer | AsyncKafkaProducer) -> None:
     while producer.status().in_flight_batches == 0:
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGINT)
@@ -145,6 +152,23 @@ def interrupted_close() -> None:
     send_all(producer)
     threading.Thread(target=_interrupt_when_sent, args=(producer,), daemon=True).start()
     producer.close()
+
+
+async def _close_what_is_sent() -> None:
+    async with AsyncKafkaProducer(ProducerConfig.from_mapping(settings())) as producer:
+        for number in range(RECORDS):
+            await producer.send(ProducerRecord(TOPIC, b"%d" % number))
+        threading.Thread(target=_interrupt_when_sent, args=(producer,), daemon=True).start()
+
+
+def interrupted_close_of_an_async_producer() -> None:
+    asyncio.run(_close_what_is_sent())
+
+
+def interrupted_loop_of_an_async_producer() -> None:
+    """Its task is not cancelled, and never continues."""
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(_close_what_is_sent())
 
 
 def interrupted_twice() -> None:
@@ -522,6 +546,7 @@ LIVES: Final[dict[str, Callable[[], None]]] = {
         *(dropped_before_it_was_started, forked_while_locks_are_held, forked_and_the_child_exits),
         *(forked_in_a_thread, forked_in_a_callback, connections_end_with_the_parents_close),
         *(forked_while_a_token_is_asked_for, own_producer_in_a_forked_child),
+        *(interrupted_close_of_an_async_producer, interrupted_loop_of_an_async_producer),
     )
 } | {
     "own_producer_in_multiprocessing_fork": lambda: own_producer_in_multiprocessing("fork"),

@@ -182,6 +182,18 @@ def test_an_interrupted_close_counts_what_it_gave_up(python: str, cluster: FakeC
     assert (ended.lost, ended.code) == ([RECORDS], -signal.SIGINT), ended.err
 
 
+@pytest.mark.behaviour("LIFE-03")
+@pytest.mark.parametrize(
+    "life", ["interrupted_close_of_an_async_producer", "interrupted_loop_of_an_async_producer"]
+)
+def test_an_interrupted_close_on_an_event_loop_counts_what_the_end_of_the_process_gave_up(
+    python: str, cluster: FakeCluster, life: str
+) -> None:
+    cluster.hold_next(ApiKey.PRODUCE, times=9)
+    ended = lived(python, life, cluster, _BRIEF)
+    assert (ended.lost, ended.code) == ([RECORDS], -signal.SIGINT), ended.err
+
+
 def test_a_producer_that_was_closed_is_not_flushed_again_and_nothing_is_said(
     python: str, cluster: FakeCluster
 ) -> None:

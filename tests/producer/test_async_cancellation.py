@@ -18,6 +18,7 @@ import pytest
 
 from client_core import (
     AsyncKafkaProducer,
+    ProducerClosedError,
     ProducerConfig,
     ProducerInterceptor,
     ProducerRecord,
@@ -339,6 +340,28 @@ async def test_a_close_that_is_cancelled_goes_on_and_closes_the_interceptors_onc
         assert (await future).offset == 0
         assert (await producer.close()).flushed
     assert interceptor.threads == [threading.get_ident()], "closed once, on the loop"
+
+
+async def test_what_a_cancelled_close_gives_up_is_logged(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    hold = Hold()
+    cluster.react_next(ApiKey.PRODUCE, hold)
+    producer = _over(cluster)
+    producer.start()
+    future = await producer.send(ProducerRecord("orders", b"a"))
+    await until(lambda: hold.is_held)
+    closing = asyncio.create_task(producer.close())
+    await until(lambda: producer.status().state == "closing")
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert not (await producer.close(0)).flushed, "this ends the other one"
+    with pytest.raises(ProducerClosedError):
+        await future
+    (line,) = (r.getMessage() for r in caplog.records if "not delivered" in r.getMessage())
+    assert line.startswith("1 records that the producer ")
+    assert "was being closed when that was cancelled" in line
 
 
 async def test_of_two_tasks_that_close_each_has_the_report(cluster: FakeCluster) -> None:

@@ -675,6 +675,24 @@ def test_close_from_a_callback_waits_for_nothing(caplog: pytest.LogCaptureFixtur
     assert "close(60000) in a callback does not wait" in caplog.text
 
 
+def test_a_thread_with_the_identifier_of_the_ended_io_thread_is_not_in_a_callback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The system mostly gives the next thread the identifier of the one that ended last."""
+    rig = ProducerRig(topics={"orders": 1})
+    rig.producer.start()
+    report = rig.producer.close(60_000)
+
+    def flush_and_close() -> CloseReport:
+        rig.producer.flush()
+        return rig.producer.close(60_000)
+
+    for _ in range(10):
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(flush_and_close).result(PATIENCE_S) == report
+    assert "in a callback" not in caplog.text
+
+
 @pytest.mark.java("KafkaProducerTest.CloseIsForcedOnPendingInitProducerId")
 def test_close_is_not_held_up_by_a_producer_id_that_does_not_come() -> None:
     rig = ProducerRig(topics={"orders": 1}, enable_idempotence=True)

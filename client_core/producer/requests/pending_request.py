@@ -134,8 +134,9 @@ class PendingRequest:
         `in_chunks`: the records are appended a chunk per turn, on the I/O thread.
         """
         self.topic: Final = topic
-        #: The caller's list. After the end for the caller it may be dropped: `_count` has their number.
-        self.records: Final = records
+        #: A copy: the caller may change its list while the request waits. It may be dropped after the end for
+        #: the caller: `_count` has their number.
+        self.records: Final = tuple(records)
         self._count: Final = len(records)
         self.submitted_ms: Final = submitted_ms
         self.block_deadline_ms: Final = block_deadline_ms

@@ -225,8 +225,8 @@ class IoThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on the I/O thread: in a callback."""
-        return threading.get_ident() == self._thread.ident
+        """Whether the caller runs on the I/O thread: in a callback. A later thread may get its identifier."""
+        return threading.get_ident() == self._thread.ident and not self._ended.is_set
 
     @property
     def was_started(self) -> bool:

@@ -39,6 +39,7 @@ _GRACE_MS: Final = 500
 class _Unclosed(NamedTuple):
     client_id: str
     flush_timeout_ms: int
+    is_held: bool = False
 
 
 #: A running thread keeps itself alive; one that never started is dropped with its producer.
@@ -60,8 +61,30 @@ def watch(io_thread: IoThread, client_id: str, flush_timeout_ms: int) -> None:
 
 
 def forget(io_thread: IoThread) -> None:
-    """Forgets the thread of a closed producer: the caller has the report."""
+    """Forgets the thread of a closed producer, unless it is held: the caller has the report."""
+    of = _unclosed.get(io_thread)
+    if of is not None and not of.is_held:
+        _unclosed.pop(io_thread, None)
+
+
+def hold(io_thread: IoThread) -> None:
+    """Keeps it until `release` or `abandon`: the caller of its close may be gone when that has a report."""
+    of = _unclosed.get(io_thread)
+    if of is not None:
+        _unclosed[io_thread] = of._replace(is_held=True)
+
+
+def release(io_thread: IoThread) -> None:
+    """Forgets a held one: its caller has the report."""
     _unclosed.pop(io_thread, None)
+
+
+def abandon(io_thread: IoThread) -> None:
+    """Has a held one reported when it ends: its caller will not get the report."""
+    report = partial(_report, io_thread, "was being closed when that was cancelled")
+    io_thread.call_at_end(report)  # there: the process may end as soon as the thread does
+    if io_thread.is_over:
+        report()
 
 
 def let_go(io_thread: IoThread) -> None:

@@ -51,6 +51,26 @@ def test_a_request_for_an_unknown_topic_waits_and_goes_on_when_the_topic_is_know
     assert waiting.offsets == [3, 4]
 
 
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_the_caller_may_change_its_list_while_its_request_waits(in_chunks: bool) -> None:
+    rig = ProducerRig(topics={})
+    records = [ProducerRecord("orders", b"a"), ProducerRecord("orders", b"b")]
+    waiting, now_ms = Waiting(), rig.clock.now_ms()
+    rig.producer.submit(
+        "orders",
+        records,
+        block_deadline_ms=now_ms + 60_000,
+        deadline_ms=now_ms + 120_000,
+        done=waiting,
+        in_chunks=in_chunks,
+    )
+    records[:] = [ProducerRecord("orders", b"of the next request")]
+    rig.learn({"orders": 1}, turns=2)
+    assert sent_last(rig) == [b"a", b"b"]
+    rig.answer(produced(ORDERS_0, offset=3))
+    assert waiting.offsets == [3, 4]
+
+
 @pytest.mark.behaviour("PROD-02")
 def test_it_fails_at_its_own_deadline_with_javas_words() -> None:
     rig = ProducerRig(topics={})
