@@ -8,13 +8,16 @@ Exit codes: 0 for done, 1 for failed, 2 for a wrong call or setting.
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 #: Where each command is.
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -35,6 +38,28 @@ _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+@contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    """Ends the process with exit code 0 on a signal within: no request was accepted yet.
+
+    Covers the seconds before the server keeps signals itself, most of which Python needs to load modules. A
+    container's first process ignores signals without a handler: kubelet would wait for the whole grace
+    period. SIGHUP, which would end the process, is ignored: the settings are about to be read.
+    """
+    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(*_: object) -> None:
+    """Raises no SystemExit: code in Rust, such as pydantic's, reports it as an error of its own."""
+    os._exit(0)
+
+
 class _Group(click.Group):
     """The commands, each of them loaded when it is called, all when they are listed."""
 
@@ -44,6 +69,8 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        if cmd_name == "serve":
+            ctx.with_resource(_ending_by_signal())
         module, name = _COMMANDS[cmd_name]
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -89,32 +87,10 @@ def serve(
         given["internal"] = internal
     if not embedded and (embedded_port or embedded_folder):
         raise click.UsageError("--embedded-port and --embedded-folder need --embedded")
-    with _ending_by_signal():
-        if embedded:
-            _serve_embedded(given, kafka, config_file, embedded_port, embedded_folder)
-        settings = _loaded(given, kafka, config_file)
-        sys.exit(_server()(settings, load=lambda: load_settings(given, kafka, config_file)))
-
-
-@contextmanager
-def _ending_by_signal() -> Iterator[None]:
-    """Ends the process with exit code 0 on a signal within: no request was accepted yet.
-
-    Covers the second before the server keeps signals itself. A container's first process ignores signals
-    without a handler: kubelet would wait for the whole grace period. SIGHUP, which would end the process, is
-    ignored: the settings are about to be read.
-    """
-    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
-    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end(*_: object) -> None:
-    sys.exit(0)
+    if embedded:
+        _serve_embedded(given, kafka, config_file, embedded_port, embedded_folder)
+    settings = _loaded(given, kafka, config_file)
+    sys.exit(_server()(settings, load=lambda: load_settings(given, kafka, config_file)))
 
 
 def _server() -> Callable[..., int]:

@@ -363,6 +363,29 @@ def test_a_signal_before_the_sidecar_has_started_ends_it_in_order_too() -> None:
             assert process.wait(timeout=patient(30)) == 0, rest
 
 
+@pytest.mark.parametrize("module", ["service.cli.serve", "fastapi"])
+def test_a_signal_as_modules_are_loaded_ends_it_in_order_too(module: str) -> None:
+    """Loading is most of the start. The handler came halfway; its SystemExit became an error of pydantic."""
+    program = f"""
+import os, pydantic, signal, sys, typing
+class Signalling(str):
+    def __repr__(self):  # called by pydantic's Rust
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().__repr__()
+class Finder:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == {module!r}:
+            class Model(pydantic.BaseModel):
+                type: typing.Literal[Signalling("x")] | None = None
+sys.meta_path.insert(0, Finder)
+from service.__main__ import main
+main(["serve", "--api-port", "0", "--admin-port", "0", "--kafka", "bootstrap.servers=127.0.0.1:1"])
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_signal_as_the_event_loop_starts_ends_it_in_order_too() -> None:
     """An exception of the signal's handler broke the loop: a stack in the log, and exit code 1."""
     program = """
