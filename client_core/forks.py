@@ -1,4 +1,4 @@
-"""Makes a producer unusable in the child of a fork, without touching the parent's sockets.
+"""Disables a producer in a forked child, without touching the parent's sockets.
 
 A producer belongs to the process that created it. Its copy in a forked child has no I/O thread, and its
 sockets are the parent's. Threads that do not exist there may hold its locks. So in the child every call is

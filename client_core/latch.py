@@ -1,4 +1,4 @@
-"""A one-shot event that survives a KeyboardInterrupt of a waiting thread.
+"""A one-shot event that survives a KeyboardInterrupt.
 
 `threading.Event` takes its lock in Python code. A KeyboardInterrupt between the acquire and the `with` block
 leaves the lock held for good. The next `set` then blocks for ever, for example on the I/O thread. Here `wait`

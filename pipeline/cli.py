@@ -1,4 +1,4 @@
-"""The command `pilotfish-pipeline` and the list of its subcommands, each imported when it is called.
+"""The command `pilotfish-pipeline` and its subcommands, each imported when it is called.
 
 So `--help` needs neither Spark nor Java, and `report` needs no Kafka connector. The table names the module of
 each command; the command calls the module that does the work.

@@ -1,4 +1,4 @@
-"""Closes days, so that a run costs as much after a year as after a week.
+"""Closes days of the tables, so that a run costs as much after a year as after a week.
 
     bronze       all events, up to the retention
     silver       the facts of the last days, and of older ones only what still holds

@@ -1,4 +1,4 @@
-"""The base class of errors in the pipeline's input. The command line reports one in a sentence and ends.
+"""The base class of errors in the input. The command line reports one in a sentence and ends.
 
     PipelineError
     ├── StoreError           stores/store.py: a folder of the other store, of another version, not writable

@@ -1,4 +1,4 @@
-"""Event v1 as Spark reads it: one flat row for all types; fields of other types are null.
+"""Event v1 for Spark: one flat row for all types; fields of other types are null.
 
 The sidecar owns the format (docs/events.md, docs/event-v1.schema.json); a test checks that both are equal.
 Fields added by a later sidecar are not read; a missing field is null. Times are texts here, RFC 3339 with

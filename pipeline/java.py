@@ -1,4 +1,4 @@
-"""Finds a Java of a wanted version on this machine, or says what to install.
+"""Finds a Java of a wanted version, or says what to install.
 
 Searches in this order: JAVA_HOME, `java` on PATH, and the folders where systems install runtimes; returns the
 first that fits. Used by `session.py` for Spark and by `tests/support/java.py` for Kafka's brokers. Blocks the

@@ -1,4 +1,4 @@
-"""Sends requests to nodes and returns their responses: Kafka's network client.
+"""Sends requests to nodes, returns their responses: Kafka's network client.
 
 One `poll` is one turn: request metadata if due, let the selector do its I/O, then handle its reports in
 Java's order (NET-08). `send` never connects and never blocks; `ready` connects and never waits. Not here:

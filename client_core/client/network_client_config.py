@@ -1,4 +1,4 @@
-"""NetworkClient's config, with Kafka's defaults, and the allow-list of broker hosts.
+"""NetworkClient's config and allow-list of broker hosts, with Kafka's defaults.
 
 ProducerConfig builds it; nothing here reads a setting by name. Immutable, any thread. Pure. Source:
 ProducerConfig.configDef, CommonClientConfigs, MetadataRecoveryStrategy, Kafka 4.3.

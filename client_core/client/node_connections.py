@@ -1,4 +1,4 @@
-"""Opens, readies and ends the connections of one NetworkClient; chooses the least loaded node.
+"""Opens, readies and ends one NetworkClient's connections; chooses the least loaded node.
 
 Every state change is made here, so that the state, the log line, the event and the status for other threads
 change together. Not here: requests in flight, metadata, when to connect (`network_client.py`). I/O thread

@@ -1,4 +1,4 @@
-"""Decodes a received frame for the oldest request in flight.
+"""Decodes a frame for the oldest request in flight.
 
 A response of up to 256 KiB is decoded whole (`parse_response`). A larger one is decoded while it arrives
 (`ResponsePieces`), if its API allows that size. One above its API's limit is refused before it is read.

@@ -1,4 +1,4 @@
-"""Requests the first or the end offset of partitions with ListOffsets, and reads each partition's result.
+"""Requests partitions' first or end offsets with ListOffsets, and reads each partition's result.
 
 Sent to the leader, only while callers wait; not part of Metadata. Offsets are those of a reader of
 uncommitted records, as in Kafka's tools. Pure; used on the I/O thread. Source: OffsetSpec,

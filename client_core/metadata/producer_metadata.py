@@ -1,4 +1,4 @@
-"""The topics for which the producer requests metadata, their expiry, and waits for updates.
+"""The producer's topics, their expiry, and waits for metadata updates.
 
 A topic is held from `add` until it is unused for metadata.max.idle.ms; configured topics are held for ever.
 Another `add`, or a look-up that marks its table, counts as use. A missing topic is held while callers add it

@@ -1,4 +1,4 @@
-"""Finds a topic's partitions in a Metadata response's bytes, checked before use.
+"""Finds partitions in a Metadata response's bytes, checked before use.
 
 One partition, fields in order (`epoch` from version 7, `offline` from 5; in versions 1-8 the counts are
 int32, without tags):

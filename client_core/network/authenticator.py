@@ -1,4 +1,4 @@
-"""Authenticates a connection after it is established and before its first request.
+"""Authenticates a connection before its first request.
 
 An authenticator takes and returns frames only. The channel reads and writes them, so SCRAM is tested on
 literal bytes. Java's authenticators read from the transport; these own no socket. A broker may limit the

@@ -1,4 +1,4 @@
-"""Errors of the generated messages when a value does not fit a version.
+"""Errors of values that do not fit a message's version.
 
 Kept outside `messages/` so that the texts are in one place. Called by generated code only; pure.
 """

@@ -1,4 +1,4 @@
-"""Parses Kafka's message definitions, `common/message/*.json` in the kafka-clients jar.
+"""Parses Kafka's message definitions: `common/message/*.json` in the kafka-clients jar.
 
 The JSON has `//` comments on lines of their own. Versions are clipped: a message's to the valid ones, without
 an unstable last one; a field's to those of its struct. `message_code.py` generates code from the result.

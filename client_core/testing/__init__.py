@@ -1,4 +1,4 @@
-"""A Kafka cluster in this process, controlled by a test, over real TCP: see cluster.py."""
+"""Fake brokers in this process, controlled by a test: see cluster.py."""
 
 from __future__ import annotations
 

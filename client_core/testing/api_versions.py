@@ -1,4 +1,4 @@
-"""ApiVersions in the fake cluster: a broker's versions, and its response to unsupported ones.
+"""Answers ApiVersions requests: a broker's versions, and its response to unsupported ones.
 
 A version that is too high gets error 35 in version 0's format, with ApiVersions' own versions only (KIP-511).
 The client retries with one of those. Source: KafkaApis.handleApiVersionsRequest, Kafka 4.3; the tables name

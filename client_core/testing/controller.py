@@ -1,4 +1,4 @@
-"""The controller of the fake cluster: elects leaders and updates every broker.
+"""The fake cluster's controller: elects leaders and updates every broker.
 
 It creates and removes topics, and elects leaders when brokers stop and return. Each decision is sent to the
 brokers' caches as an UpdateMetadata. No sockets; guarded by the cluster's lock. Source: KafkaController and

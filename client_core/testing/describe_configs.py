@@ -1,4 +1,4 @@
-"""DescribeConfigs in the fake cluster: of topics, from the receiving broker's cache.
+"""Answers DescribeConfigs requests: of topics, from the receiving broker's cache.
 
 It follows a real 4.3.1 broker: every config of a topic is returned, including defaults. A missing topic is
 error 3; a denied one is error 29 or 33; each for itself. Only the few configs that affect the fake cluster

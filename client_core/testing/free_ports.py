@@ -1,4 +1,4 @@
-"""TCP ports on loopback for servers in other processes that need a number at start.
+"""Free TCP ports on loopback, for servers in other processes that need a number at start.
 
 They are below the range for outgoing connections, so a port stays free while its server restarts. Concurrent
 test runs, and the processes of one run, never get the same port. Each process locks the byte of its port in

@@ -1,4 +1,4 @@
-"""ListOffsets in the fake cluster: the first and the next offset of a partition, from its leader.
+"""Answers ListOffsets requests: the first and the next offset of a partition, from its leader.
 
 A broker that does not lead answers NOT_LEADER_OR_FOLLOWER; one that knows another leader epoch says which
 side is behind. It supports the two special timestamps, since our client sends no others. Source:

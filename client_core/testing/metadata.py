@@ -1,4 +1,4 @@
-"""Metadata in the fake cluster: all or named topics, with authorization and auto-creation.
+"""Answers Metadata requests: all or named topics, with authorization and auto-creation.
 
 Each broker answers from its own cache, like a real 4.3.1 broker. A missing topic that is being created first
 gets error 3 without partitions, and exists the next time. An illegal name gets error 17. A denied topic gets

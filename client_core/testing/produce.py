@@ -1,4 +1,4 @@
-"""Produce in the fake cluster: validates and stores like a broker, returns offsets or errors.
+"""Answers Produce requests: validates and stores like a broker, returns offsets or errors.
 
 The checks are in the broker's order: authorization, partition exists, exactly one batch, valid
 acks, leadership, enough in-sync replicas; then the log's own (partition_log.py). From version 10 on a broker

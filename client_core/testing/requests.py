@@ -1,4 +1,4 @@
-"""Decodes a request and calls its API's module for the response.
+"""Decodes a request and calls its API's module.
 
 Called by the cluster under its lock, on its loop; pure except for the state.
 """

@@ -1,4 +1,4 @@
-"""What commands have in common that change tables which `run` made: their options, Spark, and the lock.
+"""Shared by commands that change tables of `run`: their options, Spark, and the lock.
 
 @click.command()
 @of_existing_tables("Count what would be removed, and change nothing.")

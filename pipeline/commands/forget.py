@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline forget`: removes events from bronze and makes silver and gold again without them.
+"""`pilotfish-pipeline forget`: removes events from bronze, and makes silver and gold again without them.
 
 For events that no value rule can reject and that spoil a table: a leader epoch that a partition can't have
 reached, a test sidecar. It changes nothing else: a line that arrives again is read again.

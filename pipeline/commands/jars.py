@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline jars`: fetches Spark's Kafka connector and Delta into a folder."""
+"""`pilotfish-pipeline jars`: fetches Spark's Kafka connector and Delta."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline maintain`: keeps a store's cost and files bounded, however long it is used.
+"""`pilotfish-pipeline maintain`: bounds a store's cost and files over time.
 
     close          days that are over: their gold rows stay as they are from then on (closing.py)
     retention      removes events and gold rows that are older than --keep-days

@@ -1,4 +1,4 @@
-"""`pilotfish-pipeline report`: writes one HTML file from the gold tables; uses Spark only if needed."""
+"""`pilotfish-pipeline report`: writes one HTML file from the gold tables, with Spark only if needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends a command that uses Spark with one sentence if it fails; the details go to a log file.
+"""Ends a failed Spark command with one sentence; the details go to a log file.
 
 Java writes to this process's standard error whatever its logging settings are, and one fault takes a page;
 Delta's VACUUM writes to standard output. So both are redirected to a file while Spark starts, and Java keeps

@@ -1,4 +1,4 @@
-"""Sends a chunk until each record has an outcome or the time is up.
+"""Sends a chunk until each record has an outcome, or the time is up.
 
     send under a key ──▶ written ──▶ some failed, retriable or unknown for good ──▶ those under a new key
            ▲      └────▶ again: broken line, 429, 503, 504; after Retry-After or backoff, the same key

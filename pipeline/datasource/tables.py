@@ -1,4 +1,4 @@
-"""Reads a sidecar's topics, partitions and brokers as rows, named as in its API (docs/http.md).
+"""Reads topics, partitions and brokers as rows, with the names of the API (docs/http.md).
 
     topics       one row per topic that the token may read
     partitions   one row per partition; `refreshed_at` is when a broker last confirmed it

@@ -1,4 +1,4 @@
-"""gold_data_quality: per boot of a sidecar, the missing lines and whether its clock is plausible.
+"""gold_data_quality: each boot's missing lines and whether its clock is plausible.
 
     missing            lines that it numbered but that are not there: dropped, lost, or not yet arrived
     dropped_reported   lines that it reports as dropped because its queue was full

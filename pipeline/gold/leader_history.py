@@ -1,4 +1,4 @@
-"""gold_leader_history: who led a partition when, one row per observed leader epoch (SCD type 2).
+"""gold_leader_history: who led a partition when, with one row per observed leader epoch (SCD type 2).
 
     epochs    least and greatest per epoch (silver)      many events, hardly any shuffle
     history   each epoch with its neighbours             few rows, so the window function is cheap

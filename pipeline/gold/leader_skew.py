@@ -1,4 +1,4 @@
-"""gold_leader_skew: how far each broker's share of leaders and bytes is from a fair one.
+"""gold_leader_skew: how unequal brokers' shares of leaders and bytes are.
 
 A cluster's brokers are those that lead a partition or hold a replica of one, as last seen. So a restarted
 broker that leads nothing is included, and a removed one is not. Boots with wrong clocks count for replicas

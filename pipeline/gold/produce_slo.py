@@ -1,4 +1,4 @@
-"""gold_produce_slo: volume, latency and errors of produces per hour, topic and broker.
+"""gold_produce_slo: volume, latency and errors of produces, by hour, topic and broker.
 
 Each window has a histogram of latencies. Histograms can be added up, quantiles can't. A quantile is the upper
 bound of its bucket, at most a quarter above the measured value.

@@ -1,4 +1,4 @@
-"""gold_staleness: how long after the fleet each sidecar saw a leader epoch, if ever.
+"""gold_staleness: how late each sidecar saw a leader epoch, if ever.
 
 One row for each epoch and each boot that could have seen it: the boot followed the partition (it had seen an
 earlier epoch before the fleet's first sight of this one), was still alive then, and had not lost the topic

@@ -1,4 +1,4 @@
-"""The pieces of HTML that the report is made of. Text is escaped only here.
+"""The report's pieces of HTML. Text is escaped only here.
 
 `Markup` is text that is already HTML; everything else is escaped. A Section is a heading, an explanation of
 how to read it, and its content. Plots and tables show the worst and say how many more there are, so their

@@ -1,4 +1,4 @@
-"""The report's section about the leaders of partitions."""
+"""The report's section about leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report's sections about the sidecars and their events: scope, staleness, data quality."""
+"""The report's sections about sidecars and events: scope, staleness, data quality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads one cluster's rows of the gold tables as pandas frames, once per report. Read-only.
+"""Reads one cluster's gold rows as pandas frames, once per report. Read-only.
 
 `Gold` reads the tables: Parquet on a local disk without Spark, everything else through the store. A table is
 read as a whole, with times in UTC. Only staleness, which has a row per epoch and sidecar, is read in batches.

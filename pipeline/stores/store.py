@@ -1,4 +1,4 @@
-"""Defines the interface of stores that the job uses, whichever format they write.
+"""Defines the interface of stores, whichever format they write.
 
 Every write may be repeated after a driver was killed during it, with the same result. A batch of bronze is
 identified by its name, a silver row by its key, and other tables are replaced as a whole.

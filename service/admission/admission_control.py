@@ -1,4 +1,4 @@
-"""Admission control: limits waiting requests and the bytes of their bodies, and sets Retry-After.
+"""Limits waiting requests and the bytes of their bodies, and sets Retry-After.
 
 Each request acquires a `Permit`, and releases it when it ends. Without a free permit it gets a 429. The bytes
 of records count until the client has released them, even if the caller has disconnected.

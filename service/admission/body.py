@@ -1,4 +1,4 @@
-"""Reads a request's body within the request's time and the sidecar's limits.
+"""Reads a request's body within its time and limits.
 
 A caller that sends its body slowly holds a permit and the bytes that it announced. So the body has no more
 time than the rest of the request. When the drain begins, a body that is not complete is refused: nothing of

@@ -1,1 +1,1 @@
-"""Basics that every package of the sidecar may use: settings, logs, names, counters, files."""
+"""Basics for every package: settings, logs, names, counters, files."""

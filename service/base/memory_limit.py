@@ -1,4 +1,4 @@
-"""Sizes buffers for the memory limit of the container: the limit of its cgroup, v1 or v2.
+"""Sizes buffers for the container's memory limit: that of its cgroup, v1 or v2.
 
 The defaults of the settings fit into ENOUGH_BYTES. A smaller limit scales them down, all by one factor:
 

@@ -1,4 +1,4 @@
-"""The part of the producer's public API that the sidecar uses.
+"""The producer's calls that the sidecar uses.
 
 Two implementations: `client_core.KafkaProducer` and `tests/support/fake_producer.py`. Any thread may call any
 method, and none blocks except `close`. Deadlines are absolute, by the producer's own clock. A done-callback

@@ -1,4 +1,4 @@
-"""The sidecar's own settings with defaults, limits and descriptions.
+"""The sidecar's settings with defaults, limits and descriptions.
 
 `Settings(...)` reads nothing but its arguments; `settings_sources.py` reads flags, environment and files.
 `make docs` writes them into docs/settings.md and the chart's schema; CONTRIBUTING.md has the recipe. Kafka's

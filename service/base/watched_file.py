@@ -1,4 +1,4 @@
-"""Reloads files that may change while the sidecar runs, such as tokens and certificates.
+"""Reloads files that change, such as tokens and certificates.
 
     def make(contents: Sequence[bytes]) -> Tokens: ...      # raises FileFaultError if they are invalid
 

@@ -1,4 +1,4 @@
-"""`pilotfish embedded`: controls the brokers of the embedded cluster, and shows their records."""
+"""`pilotfish embedded`: controls the embedded brokers, and shows their records."""
 
 from __future__ import annotations
 

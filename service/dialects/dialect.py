@@ -1,4 +1,4 @@
-"""A dialect as the app sees it: routes, path prefixes, error format."""
+"""A dialect: its routes, path prefixes and error format."""
 
 from __future__ import annotations
 

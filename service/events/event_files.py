@@ -1,4 +1,4 @@
-"""Writes event lines to files of JSON lines; finishes files regularly, and deletes the oldest.
+"""Writes events to files of JSON lines; finishes files regularly, and deletes the oldest.
 
     .events-<sidecar id>-<boot, 16 hex digits>-<number, 6 digits>.jsonl    while it is written
      events-…                                                              finished: whole lines only

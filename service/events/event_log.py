@@ -1,4 +1,4 @@
-"""Turns events and snapshots of the client into event v1, on its own thread.
+"""Turns the client's events and snapshots into event v1, on its own thread.
 
     client ──▶ inbox ──▶ windows, comparison of snapshots, heartbeats ──▶ one outbox per sink ──▶ sinks
 

@@ -1,4 +1,4 @@
-"""Defines event v1, which a sidecar writes about itself and its cluster: JSON objects, one per line.
+"""Defines event v1: JSON objects, one per line, which a sidecar writes about itself and its cluster.
 
     v, type, cluster_id, sidecar_id, service, boot_id, seq, observed_at     in every event, in this order
     metadata.partition   a partition in a snapshot: when it is first seen, and whenever it changes
@@ -31,7 +31,7 @@ Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 #: RFC 3339 in UTC, with six digits of a second.
 Time = Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$")]
 Brokers = tuple[Int32, ...]
-_BROKER: Final = "-1, -2, ...: an address of bootstrap.servers whose id was not known yet"
+_BROKER: Final = "-1, -2, ...: an address of bootstrap.servers"
 
 TopicChange = Literal["appeared", "grew", "shrank", "recreated", "gone", "forgotten"]
 ConnectionState = Literal["ready", "disconnected"]

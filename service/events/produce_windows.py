@@ -1,4 +1,4 @@
-"""Adds up the results of batches in a time window, per topic, partition and broker.
+"""Adds up batches' results in time windows, by topic, partition and broker.
 
 The input is ProduceFinished, on the event log's thread. Histograms have fixed buckets, so that readers can
 add up many windows. The rows of a window are bounded: batches beyond that are left out, and counted.

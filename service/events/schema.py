@@ -1,4 +1,4 @@
-"""Generates docs/event-v1.schema.json and the tables of docs/events.md from the types of event v1.
+"""Generates docs/event-v1.schema.json and the tables of docs/events.md, from the types of event v1.
 
 They describe what a sidecar of this version writes, so every field is required. Readers must ignore unknown
 fields, and treat a missing one as null. Called by docs/tables.py. Pure.

@@ -1,4 +1,4 @@
-"""Samples which calls the process's threads spend CPU time in, for GET /profile.
+"""Samples where the process's threads spend CPU time, for GET /profile.
 
     pilotfish-io;threading.py:Thread._bootstrap;client_core/clock.py:SystemClock.now_ms 1520
 

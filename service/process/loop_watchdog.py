@@ -1,4 +1,4 @@
-"""Detects stalled loops, and logs the stacks of the other threads, at most MAX_THREADS, once per stall.
+"""Detects stalled loops and logs the other threads' stacks, at most MAX_THREADS, once per stall.
 
     turning ──no turn in time──▶ stalled: logged, counted ──turned──▶ turning: logged, ready again
 

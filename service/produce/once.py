@@ -1,4 +1,4 @@
-"""Produces a request with an Idempotency-Key once, however often it is repeated.
+"""Produces a request with an Idempotency-Key once, for all of its repetitions.
 
 The first request under a key cannot be cancelled. If its caller leaves or its deadline passes, the client
 keeps the records and reports their final outcome. Repeated requests get the answer of that outcome:

@@ -1,4 +1,4 @@
-"""Splits a body's large list of `records` into parts, and says which of its records is invalid.
+"""Splits a body's large `records` into parts, and says which of its records is invalid.
 
 The native API and REST Proxy v2, whose envelopes share that list, have a `RecordList` each. Pure; any thread:
 large bodies are parsed on threads (`service/produce/body_threads.py`).

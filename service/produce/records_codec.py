@@ -1,4 +1,4 @@
-"""Parses the JSON body of a produce request to ProducerRecords, validated as a whole.
+"""Parses a produce request's JSON to ProducerRecords, validated as a whole.
 
     {"records": [{"key": K, "value": V, "headers": [{"key": "h", "value": "base64"}], "partition": 3,
     "timestamp": 17}],

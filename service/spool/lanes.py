@@ -1,4 +1,4 @@
-"""Keeps the records that delivery works on: a lane per topic, in order, within bounds of memory.
+"""Keeps the records under delivery: a lane per topic, in order, within bounds of memory.
 
     skipped (on the disk only)  ──read──▶  waiting  ──take──▶  in flight  ──▶  done, or back at the front
 

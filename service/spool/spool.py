@@ -1,4 +1,4 @@
-"""Builds a sidecar's spool (segments, dead letters, writer, delivery), and reports its status.
+"""Builds a sidecar's spool: segments, dead letters, writer, delivery. Reports its status.
 
 `submit` is called on the event loop, `status` on any thread. Loaded only if spool_folder is set.
 """

@@ -1,1 +1,1 @@
-"""Watching: sends changes of the cluster to callers as they happen."""
+"""Sends changes of the cluster to callers as they happen."""

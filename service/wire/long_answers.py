@@ -1,4 +1,4 @@
-"""Builds long JSON answers in time slices and sends them in pieces.
+"""Builds long JSON answers in slices, and sends them in pieces.
 
     slices    all long answers together take at most SLICE_S of an event loop turn, shared equally. An item
               that takes long must be divided by its producer

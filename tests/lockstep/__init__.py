@@ -1,4 +1,4 @@
-"""Kafka's own Java producer and ours, driven by the same random steps and compared after each (LOCK-01).
+"""Drives Kafka's producer and ours by the same random steps, and compares them after each (LOCK-01).
 
     make lockstep SEEDS=50
     .venv/bin/python -m tests.lockstep --mode default --seed 7      one trace, with its first difference

@@ -3,8 +3,8 @@
     python -m tests.structure.module_list            writes it
     python -m tests.structure.module_list --check    exits 1 where it is out of date
 
-Left out are the generated messages of Kafka's protocol. Of the charts, benchmarks and tests only the packages
-are listed.
+Left out are the generated messages of Kafka's protocol. Of the charts, benchmarks and tests only the highest
+packages are listed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _QUALIFYING: Final = (
 _PACKAGES_ONLY: Final = ("helm", "benchmarks", "tests")
 _HEAD: Final = """# Modules
 
-Find the file that holds a behaviour. The rest is in its docstring. `make docs` writes
-this page. [DESIGN.md](../DESIGN.md) shows how the packages depend on each other.
+`make docs` writes this page from the modules' docstrings. [DESIGN.md](../DESIGN.md) shows how the packages
+depend on each other.
 """
 
 
@@ -43,7 +43,7 @@ def module_list() -> str:
     """The text of the file."""
     folders = list(_folders())
     packages = "".join(_package(folder) for folder in folders if _top(folder) not in _PACKAGES_ONLY)
-    lines = "".join(_line(folder) for folder in folders if _top(folder) in _PACKAGES_ONLY)
+    lines = "".join(_line(folder) for folder in folders if _is_one_line(folder))
     return f"{_HEAD}{packages}\n## Charts, benchmarks and tests\n\n{lines}"
 
 
@@ -56,6 +56,10 @@ def _folders() -> Iterator[Path]:
 
 def _top(folder: Path) -> str:
     return folder.relative_to(ROOT).parts[0]
+
+
+def _is_one_line(folder: Path) -> bool:
+    return _top(folder) in _PACKAGES_ONLY and len(folder.relative_to(ROOT).parts) <= 2
 
 
 def _line(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Assertions: the JWTs by which a client proves its identity to a token endpoint (RFC 7523).
+"""Assertions: JWTs in place of a client secret (RFC 7523).
 
     header    alg, typ=JWT                          + the template's header
     payload   iat, exp, nbf and perhaps jti         + the template's payload + aud, iss, sub of the settings

@@ -1,4 +1,4 @@
-"""Reads the OAUTHBEARER token from a file that another program renews, such as a kubelet.
+"""Reads the OAUTHBEARER token from a file, which another program renews, such as a kubelet.
 
 Each authentication checks the file and reads it again if it changed, so no thread is needed. An invalid new
 token is logged once; the last one stays in use until it expires. I/O thread. Source: FileJwtRetriever,

@@ -1,4 +1,4 @@
-"""Keeps a valid OAUTHBEARER token, refreshed on a thread of its own.
+"""Keeps a valid OAUTHBEARER token, refreshed on its own thread.
 
     fetch ──> token ──> wait for the refresh time ──> fetch ...
       └──> failure: wait for the backoff, fetch again; the current token is used until it expires

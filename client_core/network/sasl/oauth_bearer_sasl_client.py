@@ -1,4 +1,4 @@
-"""OAUTHBEARER: sends the broker a token signed by an identity provider.
+"""OAUTHBEARER: sends the broker an identity provider's token.
 
     n,,^Aauth=Bearer <token>^A<extension>=<value>^A^A                    ^A: one byte, 1
 

@@ -1,4 +1,4 @@
-"""Gets OAUTHBEARER tokens from a callable of the application: sasl.oauthbearer.token.provider.
+"""Gets OAUTHBEARER tokens from the application's callable: sasl.oauthbearer.token.provider.
 
 The callable takes no arguments, may block, and returns one of
 

@@ -1,4 +1,4 @@
-"""Encodes and decodes the client's side of the four SCRAM messages.
+"""Encodes and decodes the client's SCRAM messages.
 
     client-first   n,,n=<name>,r=<nonce>[,extensions]
     server-first   [m=<reserved>,]r=<nonce><more nonce>,s=<salt>,i=<iterations>[,extensions]

@@ -1,4 +1,4 @@
-"""Non-blocking look-ups: topics by name, a newer snapshot, all topics, topic configs, offsets; refreshes.
+"""Look-ups that do not block: topics by name, a newer snapshot, all topics, configs, offsets; refreshes.
 
 Any thread calls, and gets a Ticket. The I/O thread keeps the waits (`pending_metadata.py`,
 `pending_configs.py`, `pending_offsets.py`). Java's producer has no such calls: its look-ups block; configs

@@ -1,4 +1,4 @@
-"""What all calls that wait for brokers have in common: a deadline, one result, cancellation.
+"""Shared by all calls that wait for brokers: a deadline, one result, cancellation.
 
 The calls are look-ups, configs, offsets and refreshes of topics, a module each. I/O thread only.
 """

@@ -1,4 +1,4 @@
-"""Settles a batch by its outcome, NOT_LEADER for example: complete, retry, split or fail.
+"""Settles a batch by its outcome: complete, retry (after NOT_LEADER, for example), split or fail.
 
 Exactly one of these happens, so that each record's owner is notified once and the batch's memory is freed
 once (BAT-01). The outcome is a broker's answer, or the client's own: timed out, disconnected, expired. I/O

@@ -1,4 +1,4 @@
-"""Checks the options of `pilotfish inject` with the sidecar's own checks, and builds a Sidecar.
+"""Checks inject's options by the sidecar's own checks, and builds a Sidecar.
 
 A typo is refused here, with the nearest name, before a pod fails to start. Only the pod can check some
 things, such as a Secret's keys. But each path into a Secret is checked against the mounted ones.

@@ -1,4 +1,4 @@
-"""`pilotfish inject`: adds the sidecar to manifests and prints them.
+"""`pilotfish inject`: reads the options, prints the manifests.
 
     pilotfish inject -f deploy.yaml --bootstrap-servers kafka-bootstrap.kafka:9092 | kubectl apply -f -
 

@@ -1,4 +1,4 @@
-"""Faults and warnings for a pod template that would get the sidecar.
+"""Faults and warnings for a pod template.
 
 Checks the template without the sidecar. Each fault has a path, which gives its line. The path names
 containers and volumes, since the sidecar may come before them in the text.

@@ -1,4 +1,4 @@
-"""A manifest as a tree of nodes with their positions in the text.
+"""A manifest's nodes as a tree, with their positions in the text.
 
 ruamel.yaml parses the text into events. Each node keeps the offsets of its first and last character, so that
 an edit touches no other byte. Aliases stay aliases. Only this module uses ruamel.yaml, and it is imported

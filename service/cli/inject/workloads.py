@@ -1,4 +1,4 @@
-"""Finds the objects of a manifest that have pods, and the path to their pod template.
+"""Finds a manifest's objects that have pods, and the path to their pod template.
 
 Recognizes kind and API group together: other groups have kinds with the same names. An object of an unknown
 kind with a pod template is left unchanged, and reported.

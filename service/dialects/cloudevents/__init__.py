@@ -1,4 +1,4 @@
-"""CloudEvents 1.0: maps the HTTP protocol binding to the Kafka protocol binding.
+"""CloudEvents 1.0 over HTTP, as records in its Kafka binding.
 
 binary       ce-* headers, body = data         ─▶  ce_* record headers, value = data
 structured   application/cloudevents+json      ─▶  value = the envelope, compacted

@@ -1,4 +1,4 @@
-"""POST /cloudevents/{topic}: one event or a batch, answered after the brokers' acknowledgement.
+"""POST /cloudevents/{topic}: one event or a batch. The answer follows the brokers' acknowledgement.
 
     /cloudevents/{topic}           publishCloudEvent     an envelope; any other mode as well
     /cloudevents/{topic}/binary    publishEventData      binary mode only

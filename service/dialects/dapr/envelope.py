@@ -1,4 +1,4 @@
-"""Builds the CloudEvent that Dapr would publish for a body.
+"""Builds the CloudEvent that Dapr would publish.
 
     application/json           data: the JSON itself; invalid JSON as a string
     application/octet-stream   data_base64

@@ -1,4 +1,4 @@
-"""Builds the records that Dapr's Kafka component would write for entries.
+"""Builds records as Dapr's Kafka component would.
 
 A record's headers are its event's metadata. An envelope gets one more, which Dapr does not write:
 `content-type`, so that other CloudEvents consumers recognize the value. A raw `null` is a record without a

@@ -1,4 +1,4 @@
-"""Health and metadata calls that Dapr's SDKs make before they publish.
+"""Health and metadata for Dapr's SDKs.
 
 `/v1.0/metadata` lists the pubsub components and the caller's labels. Each caller has its own labels. They are
 kept in memory until the sidecar ends, with one limit for all callers. Event loop only.

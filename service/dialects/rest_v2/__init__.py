@@ -1,4 +1,4 @@
-"""REST Proxy v2: Confluent's API plus extras of Strimzi's bridge and Karapace (docs/rest-v2.md).
+"""REST Proxy v2: Confluent's API, with extras of Strimzi's bridge and Karapace (docs/rest-v2.md).
 
 routes   ─▶ records, answers     bodies into records, outcomes into `offsets`
 metadata ─▶ answers              snapshots into topics, partitions, brokers

@@ -1,4 +1,4 @@
-"""The answers of REST Proxy v2 as JSON. Pure.
+"""REST Proxy v2's answers as JSON. Pure.
 
     P = {"partition": 0, "leader": 1, "replicas": [{"broker": 1, "leader": true, "in_sync": true}]}
 

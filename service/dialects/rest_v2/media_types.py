@@ -1,4 +1,4 @@
-"""The media types of REST Proxy v2, for request bodies and for Accept.
+"""REST Proxy v2's media types, for request bodies and for Accept.
 
     in    application/vnd.kafka.{json,binary,text}.v2+json    the format of keys and values
     out   application/vnd.kafka.v2+json                       always; Accept must allow this type or JSON

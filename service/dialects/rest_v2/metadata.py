@@ -1,4 +1,4 @@
-"""Look-ups of REST Proxy v2: topics, partitions and brokers, from the client's snapshot.
+"""REST Proxy v2's look-ups: topics, partitions and brokers, from the client's snapshot.
 
 An unknown topic is fetched as in native look-ups, and never created. A partition without a leader is answered
 at once. Headers report the answer's freshness; with the ETag a caller can revalidate. Event loop only.

@@ -1,4 +1,4 @@
-"""Parses and validates REST Proxy v2's produce body, from JSON to ProducerRecords.
+"""Parses REST Proxy v2's produce body, from JSON to ProducerRecords.
 
     {"records": [{"key": K, "value": V, "partition": 3,
                   "timestamp": 17, "headers": [{"key": "h", "value": "base64"}]}],     both as in Strimzi

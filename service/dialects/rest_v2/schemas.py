@@ -1,4 +1,4 @@
-"""The shapes of REST Proxy v2, for the OpenAPI document only.
+"""REST Proxy v2's shapes, for the OpenAPI document only.
 
 answers.py encodes the answers, records.py parses the bodies; tests keep these models equal to both.
 """

@@ -1,4 +1,4 @@
-"""The part of REST Proxy v3 that producers and metadata readers need.
+"""REST Proxy v3 for producers and metadata readers.
 
 GET  /v3/clusters…                                 cluster, brokers, topics, partitions, replicas
 POST /v3/clusters/{id}/topics/{t}/records          a stream of records, answered one by one

@@ -1,4 +1,4 @@
-"""Delivery reports of REST Proxy v3, and the delivery of one request's records.
+"""REST Proxy v3's delivery reports, and the delivery of one request's records.
 
     {"error_code": 200, "cluster_id": …, "topic_name": …, "partition_id": 0, "offset": 7,
      "timestamp": "2021-02-05T19:14:42Z", "key": {"type": "BINARY", "size": 7}, "value": {…}}

@@ -1,4 +1,4 @@
-"""Examples of `/v3` for the OpenAPI document, built by the answers' own code. Pure."""
+"""Examples of `/v3` for the OpenAPI document. The answers' own code builds them. Pure."""
 
 from __future__ import annotations
 

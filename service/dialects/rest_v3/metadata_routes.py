@@ -1,4 +1,4 @@
-"""Metadata routes of REST Proxy v3: cluster, brokers, topics, partitions and replicas.
+"""REST Proxy v3's metadata routes: cluster, brokers, topics, partitions and replicas.
 
 All answers come from the client's metadata, with the native API's freshness headers. The topics come from the
 sidecar's listing. The list omits internal topics, as Confluent's does, and topics that the caller may not

@@ -1,4 +1,4 @@
-"""The resources of REST Proxy v3 as JSON: Confluent's member order, links and names.
+"""REST Proxy v3's resources as JSON: Confluent's member order, links and names.
 
     {"kind": "KafkaTopic", "metadata": {"self": "http://…/v3/clusters/C/topics/t",
      "resource_name": "crn:///kafka=C/topic=t"}, "cluster_id": "C", "topic_name": "t", …}

@@ -1,4 +1,4 @@
-"""The shapes of REST Proxy v3, for the OpenAPI document only.
+"""REST Proxy v3's shapes, for the OpenAPI document only.
 
 resources.py and delivery_reports.py encode the answers; a test compares these with the shapes. Members are in
 Confluent's order.

@@ -1,4 +1,4 @@
-"""Records the recent times and failures of nodes and phases from the client's events.
+"""Records recent times and failures of nodes and phases, from the client's events.
 
 `Slowness` is an EventSink. It costs a short lock and a few additions per batch or request, nothing per
 record. Its memory is bounded: a minute of times and the last failure of each broker, fifty leader changes.

@@ -1,4 +1,4 @@
-"""Queues ended spans, and sends them to the collector in batches, on its own thread.
+"""Queues ended spans and sends them to the collector, in batches, on its own thread.
 
     ended      by the threads that serve requests: queued, or counted as dropped. Never blocks
     exported   in batches by the queue's thread: when a batch is full, or after a delay
