@@ -1,4 +1,4 @@
-"""Splits a stream into frames, within a shared memory limit.
+"""Splits a stream into size-prefixed frames, within a shared memory limit.
 
     int32 size, size bytes of response, int32 size, ...
 

@@ -1,4 +1,4 @@
-"""A fake partition's log: validates and stores batches, returns their records.
+"""A fake broker's log of a partition: validates and stores batches, returns their records.
 
 It uses the offsets of Kafka's documentation, not client_core.record, so that other code checks our client's
 batches. Only the codecs are client_core.record's.

@@ -1,4 +1,4 @@
-"""Samples where the process's threads spend CPU time, for GET /profile.
+"""Samples the calls in which the process's threads spend CPU time, for GET /profile.
 
     pilotfish-io;threading.py:Thread._bootstrap;client_core/clock.py:SystemClock.now_ms 1520
 

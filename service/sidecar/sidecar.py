@@ -1,4 +1,4 @@
-"""Connects the parts of one running app.
+"""Builds and connects the parts of one running app.
 
 `process/`, and the handlers of `native/` and `dialects/`, receive a Sidecar, and take what they need from it.
 Nothing here is global, so two apps in one process share nothing. Event loop only, except `drain`, which the

@@ -1,4 +1,4 @@
-"""Fast path: appends one record to an open batch.
+"""Fast path: appends one record to an open batch that has room.
 
 The cost of `KafkaProducer.send` is Python's: calls, checks and small objects. The full path
 (`blocking_calls.py`, `appending.py`, `batch_appender.py`) waits for metadata and memory, begins and fills
