@@ -11,6 +11,8 @@ MemoryRecordsBuilder, DefaultRecord, AbstractRecords, Kafka 4.3.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
@@ -187,11 +189,11 @@ class MemoryRecordsBuilder:
         room = len(indices)
         if self._estimation_factor is None:
             room = 1 + max(0, self.write_limit_bytes - HEADER_SIZE - self._payload_bytes) // MIN_RECORD_SIZE
-        taken_before, pieces_before = self.record_count, len(self._pieces)
+        taken_before, bytes_before = self.record_count, self._payload_bytes
         try:
             self._take(records, indices[first : first + room], timestamp_ms, stop_at_bytes)
-        except Exception:
-            self._forget_from(taken_before, pieces_before)
+        except BaseException:  # KeyboardInterrupt, too
+            self._return_to(taken_before, bytes_before)
             raise
         return self.record_count - taken_before
 
@@ -215,28 +217,32 @@ class MemoryRecordsBuilder:
             return None
         count, key, value = self.record_count, record.key, record.value
         assert value is not None
-        if timestamp_ms != self._last_timestamp_ms:
-            self._begin_timestamp(timestamp_ms, count)
-        timestamp_delta = self._timestamp_delta
-        offset_delta = VARINT[count] if count < TABLE_SIZE else encode_varint(count)
-        size = len(value)
-        if key is None:
-            lead = NULL_KEY_AND_LENGTH[size] if size < TABLE_SIZE else NULL + encode_varint(size)
-            body = 2 + len(timestamp_delta) + len(offset_delta) + len(lead) + size
-            head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
-            self._pieces += (head, timestamp_delta, offset_delta, lead, value, _ZERO)
-        else:
-            key_size = len(key)
-            lead = VARINT[key_size] if key_size < TABLE_SIZE else encode_varint(key_size)
-            length = VARINT[size] if size < TABLE_SIZE else encode_varint(size)
-            body = 2 + len(timestamp_delta) + len(offset_delta) + len(lead) + key_size + len(length) + size
-            head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
-            self._pieces += (head, timestamp_delta, offset_delta, lead, key, length, value, _ZERO)
-        self.record_count = count + 1
-        self._payload_bytes = after = before + len(head) - 1 + body
-        if factor is None:
-            return after - before
-        return int(after * factor) - int(before * factor)
+        try:
+            if timestamp_ms != self._last_timestamp_ms:
+                self._begin_timestamp(timestamp_ms, count)
+            timestamp_delta = self._timestamp_delta
+            offset_delta = VARINT[count] if count < TABLE_SIZE else encode_varint(count)
+            size = len(value)
+            if key is None:
+                lead = NULL_KEY_AND_LENGTH[size] if size < TABLE_SIZE else NULL + encode_varint(size)
+                body = 2 + len(timestamp_delta) + len(offset_delta) + len(lead) + size
+                head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
+                self._pieces += (head, timestamp_delta, offset_delta, lead, value, _ZERO)
+            else:
+                key_size = len(key)
+                lead = VARINT[key_size] if key_size < TABLE_SIZE else encode_varint(key_size)
+                length = VARINT[size] if size < TABLE_SIZE else encode_varint(size)
+                body = (
+                    2 + len(timestamp_delta) + len(offset_delta) + len(lead) + key_size + len(length) + size
+                )
+                head = LENGTH_AND_ATTRIBUTES[body] if body < TABLE_SIZE else encode_varint(body) + _ATTRIBUTES
+                self._pieces += (head, timestamp_delta, offset_delta, lead, key, length, value, _ZERO)
+            self.record_count = count + 1
+            self._payload_bytes = after = before + len(head) - 1 + body
+            return after - before if factor is None else int(after * factor) - int(before * factor)
+        except BaseException:  # KeyboardInterrupt, too
+            self._return_to(count, before)
+            raise
 
     def _take(
         self,
@@ -362,12 +368,14 @@ class MemoryRecordsBuilder:
         self._timestamp_delta = encode_varint(timestamp_ms - self._base_timestamp_ms)
         self.timestamps.begin(position, timestamp_ms)
 
-    def _forget_from(self, position: int, pieces: int) -> None:
-        """Undoes a _take that raised; record_count and payload are set only when it succeeds."""
-        del self._pieces[pieces:]
+    def _return_to(self, record_count: int, payload_bytes: int) -> None:
+        """Removes the records behind the first ones, wherever their append was interrupted."""
+        self.record_count, self._payload_bytes = record_count, payload_bytes
+        ends = tuple(accumulate(map(len, self._pieces)))
+        del self._pieces[bisect_right(ends, payload_bytes) :]
         runs = self.timestamps
         self.timestamps, self._last_timestamp_ms = TimestampRuns(), None
-        for start, timestamp_ms in runs.before(position):
+        for start, timestamp_ms in runs.before(record_count):
             self._begin_timestamp(timestamp_ms, start)
 
     # -- the bytes -----------------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ class TimestampRuns:
 
     def begin(self, position: int, timestamp_ms: int) -> None:
         """Sets the timestamp of the records from this position on."""
-        self._starts.append(position)
-        self._timestamps_ms.append(timestamp_ms)
+        self._starts += (position,)  # no call here: a signal's handler could raise between the two
+        self._timestamps_ms += (timestamp_ms,)
 
     def at(self, position: int) -> int:
         """Returns the timestamp of the record at a position of the batch."""

@@ -46,6 +46,7 @@ class AppendResult(NamedTuple):
     batch_is_full: bool = False
     new_batch_created: bool = False
     reserved_left: int = 0  # the unused part of the caller's reserved bytes, to use or to deallocate
+    interrupt: BaseException | None = None  # for the caller to raise, once it has noted what was appended
 
 
 @dataclass(slots=True)
@@ -64,9 +65,14 @@ class _Append:
     batch_is_full: bool = False
     new_batch_created: bool = False
 
-    def result(self, needed_bytes: int | None) -> AppendResult:
+    def result(self, needed_bytes: int | None, interrupt: BaseException | None = None) -> AppendResult:
         return AppendResult(
-            self.appended, needed_bytes, self.batch_is_full, self.new_batch_created, self.reserved_bytes
+            self.appended,
+            needed_bytes,
+            self.batch_is_full,
+            self.new_batch_created,
+            self.reserved_bytes,
+            interrupt,
         )
 
 
@@ -141,13 +147,15 @@ class BatchAppender:
                 with queues.lock:
                     if not queues.is_forgotten:  # forgotten since the look-up: take the new ones
                         return append.result(self._append(queues, partition, append))
-        except Exception:
+        except BaseException as error:
             if append.reserved_bytes > reserved_bytes:
                 self._pool.deallocate(append.reserved_bytes - reserved_bytes)
                 append.reserved_bytes = reserved_bytes
             if not append.appended:
                 raise
-            return append.result(None)  # the next call begins with the failing record, and raises
+            if isinstance(error, Exception):
+                return append.result(None)  # the next call begins with the failing record, and raises
+            return append.result(None, error)
 
     def _append(self, queues: TopicQueues, partition: int | None, append: _Append) -> int | None:
         """Appends until done, or returns the bytes that the next record lacks. Under the lock."""
@@ -252,7 +260,9 @@ class BatchAppender:
             batch.keyless_only = sticky is not None
             self._queues.insert(queue, len(queue.batches), batch)
             self._fill(append, queue, batch, sticky, counted_from=0, made_for_bytes=made_for_bytes)
-        except Exception:
+            self._incomplete.add(batch)
+            append.new_batch_created = True
+        except BaseException:
             if batch is not None and batch.record_count:  # these were appended before a later one failed
                 self._incomplete.add(batch)
                 append.new_batch_created = True
@@ -261,6 +271,4 @@ class BatchAppender:
                     self._queues.remove(queue, batch)
                 append.reserved_bytes += size_bytes  # append_many gives it back
             raise
-        self._incomplete.add(batch)
-        append.new_batch_created = True
         return None

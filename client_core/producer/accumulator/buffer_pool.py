@@ -92,8 +92,15 @@ class BufferPool:
 
     def try_allocate(self, size_bytes: int) -> bool:
         """Takes memory if it is free now. Raises as `allocate` does, but never waits."""
-        with self._lock:
-            return self._take(size_bytes)
+        is_taken = False
+        try:
+            with self._lock:
+                is_taken = self._take(size_bytes)
+            return is_taken
+        except BaseException:
+            if is_taken:  # the caller is interrupted, and will not know
+                self.deallocate(size_bytes)
+            raise
 
     def allocate(self, size_bytes: int, max_block_ms: int) -> None:
         """Takes memory; blocks for up to max_block_ms.

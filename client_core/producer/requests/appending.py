@@ -147,6 +147,8 @@ def _append_groups(
                 todo.popleft()
             else:
                 todo[0] = PartitionGroup(partition, indices[result.appended :])
+            if result.interrupt is not None:
+                raise result.interrupt
     except BaseException:
         todo.extendleft(reversed(beyond))  # the caller fails what is not appended: these, too
         raise
@@ -178,10 +180,10 @@ def append_blocking(
         (record,), (0,), cache.partition_count(record.topic) or 1, ignore_keys=ignore_keys
     )
     reserved_bytes, left_ms = 0, max_block_ms
-    while True:
-        # The time after each wait: it is the record's timestamp and the batch's creation (PROD-13).
-        now_ms = clock.now_ms()
-        try:
+    try:
+        while True:
+            # The time after each wait: it is the record's timestamp and the batch's creation (PROD-13).
+            now_ms = clock.now_ms()
             result = accumulator.append_many(
                 record.topic,
                 group.partition,
@@ -193,13 +195,17 @@ def append_blocking(
                 clock.wall_ms(),
                 reserved_bytes=reserved_bytes,
             )
-        except BaseException:
+            reserved_bytes = result.reserved_left
+            if result.interrupt is not None:
+                raise result.interrupt
+            if result.needed_bytes is None:
+                return result.batch_is_full or result.new_batch_created
+            unused_bytes, reserved_bytes = reserved_bytes, 0
+            if unused_bytes:
+                pool.deallocate(unused_bytes)
+            pool.allocate(result.needed_bytes, left_ms)
+            reserved_bytes = result.needed_bytes
+            left_ms = max(left_ms - (clock.now_ms() - now_ms), 0)
+    finally:
+        if reserved_bytes:
             pool.deallocate(reserved_bytes)
-            raise
-        if result.reserved_left:
-            pool.deallocate(result.reserved_left)
-        if result.needed_bytes is None:
-            return result.batch_is_full or result.new_batch_created
-        pool.allocate(result.needed_bytes, left_ms)
-        reserved_bytes = result.needed_bytes
-        left_ms = max(left_ms - (clock.now_ms() - now_ms), 0)

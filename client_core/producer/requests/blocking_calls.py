@@ -92,18 +92,24 @@ class BlockingCalls:
         if record.topic in self._gate.topics:
             waited_ms += self._wait_behind_parked(record.topic, waited_ms)
         left_ms = 0 if self._io_thread.is_current else max(config.max_block_ms - waited_ms, 0)
-        wakes = append_blocking(
-            record,
-            future,
-            self._accumulator,
-            self._pool,
-            cache,
-            self._clock,
-            left_ms,  # PROD-05: metadata has used up its share
-            ignore_keys=config.partitioner_ignore_keys,
-        )
-        if wakes:
+        try:
+            wakes = append_blocking(
+                record,
+                future,
+                self._accumulator,
+                self._pool,
+                cache,
+                self._clock,
+                left_ms,  # PROD-05: metadata has used up its share
+                ignore_keys=config.partitioner_ignore_keys,
+            )
+            if wakes:
+                self._io_thread.wakeup()
+        except (
+            BaseException
+        ):  # interrupted: it may have begun a batch, and later records will not wake for it
             self._io_thread.wakeup()
+            raise
 
     def _wait_behind_parked(self, topic: str, waited_ms: int) -> int:
         """Waits until earlier submitted requests of the topic are appended (ORD-01); returns the wait in ms.

@@ -95,6 +95,12 @@ class Submissions:
             if self._closed:  # read after the line above is stored: `close` does the reverse
                 raise IllegalStateError(CLOSED)
             self._take(request, now_ms)
+        except Exception:
+            raise
+        except BaseException:  # an interrupted caller has no ticket: its records must not block others
+            self.cancel(request)
+            self._io_thread.take(request, wake=True)
+            raise
         finally:
             del self._under_way[request]
             if self._closed:
