@@ -56,7 +56,7 @@ def load_settings(
     flags: Mapping[str, object], kafka_flags: Sequence[str] = (), config_file: str | None = None
 ) -> Settings:
     """Returns the settings: flags over environment over file. Raises SettingsError, one line per fault."""
-    file = _from_file(config_file or os.environ.get(CONFIG_VARIABLE))
+    file = _from_file(config_file or os.environ.get(CONFIG_VARIABLE) or None)
     environment, kafka_environment = _from_environment(os.environ)
     try:
         kafka_of_file = _flattened(file.pop("kafka", {}))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from service.base.environment import TOKEN_VARIABLE
 from service.base.logs import harmless
@@ -86,6 +87,9 @@ def asks_api(command: Callable[..., None]) -> Callable[..., None]:
     def asking(
         *, api_host: str, api_port: int, api_socket: str, token_file: Path | None, **rest: Any
     ) -> None:
+        typed = [name for name in ("api_host", "api_port", "api_socket") if _is_typed(name)]
+        if typed and "api_socket" not in typed:
+            api_socket = ""  # the option wins over PILOTFISH_API_SOCKET
         asked = Sidecar(api_host, api_port, token=_token(token_file), socket_path=api_socket)
         command(sidecar=asked, **rest)
 
@@ -119,6 +123,11 @@ def asks_api(command: Callable[..., None]) -> Callable[..., None]:
         help="Its Unix domain socket, used instead of host and port (PILOTFISH_API_SOCKET).",
     )
     return host(port(unix(token(asking))))
+
+
+def _is_typed(option: str) -> bool:
+    """Returns whether the command line, not the environment, has the option."""
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _token(token_file: Path | None) -> str | None:

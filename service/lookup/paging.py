@@ -38,7 +38,9 @@ class PageQuery(Query):
         "`page_size` and `page_token` the list is whole.",
     )
     page_token: str | None = Field(
-        None, description="The token of the next page, from the previous answer, with the same filters."
+        None,
+        description="The token of the next page, from the previous answer, with the same filters. Empty "
+        "for the first page.",
     )
 
     def page(self, of_list: str) -> Page | None:
@@ -46,7 +48,7 @@ class PageQuery(Query):
         if self.page_size is None and self.page_token is None:
             return None
         size = min(self.page_size or DEFAULT_SIZE, MAX_SIZE)
-        return Page(of_list, size, None if self.page_token is None else _last_of(of_list, self.page_token))
+        return Page(of_list, size, _last_of(of_list, self.page_token) if self.page_token else None)
 
 
 class Page(NamedTuple):

@@ -76,6 +76,12 @@ _FORM_TYPES: Final = (b"application/x-www-form-urlencoded", b"multipart/form-dat
 _VARY: Final = (b"vary", b"Origin")
 
 
+def _as_sent(origin: str) -> str:
+    """Returns the origin as browsers send it: without the port that is the scheme's own."""
+    scheme, _, _ = origin.partition(":")
+    return origin.removesuffix({"http": ":80", "https": ":443"}.get(scheme, ""))
+
+
 class Cors:
     """The allowed origins, and the response headers for them."""
 
@@ -87,7 +93,7 @@ class Cors:
                     f"allowed_origins: {origin!r} is not an origin; write scheme, host and port as a browser "
                     "sends them, such as https://ops.example or http://localhost:3000, without a path"
                 )
-        self._origins: Final = frozenset(origin.lower().encode() for origin in origins)
+        self._origins: Final = frozenset(_as_sent(origin.lower()).encode() for origin in origins)
         #: Whether any origin is allowed; otherwise no answer has CORS headers. Read on each request.
         self.is_on: Final = bool(self._origins)
         #: For requests without an Origin header, or with our own origin.

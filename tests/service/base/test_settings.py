@@ -105,6 +105,7 @@ def test_the_environment_writes_lists_with_commas_and_may_name_files(
     config, servers = tmp_path / "x.toml", tmp_path / "servers"
     config.write_text("api_port = 7")
     assert load(monkeypatch, {"PILOTFISH_CONFIG": str(config)}).api_port == 7
+    assert load(monkeypatch, {"PILOTFISH_CONFIG": ""}).api_port == 8085
     servers.write_text("\ufeffsecret:1\n")
     settings = load(monkeypatch, {"PILOTFISH_KAFKA_BOOTSTRAP_SERVERS_FILE": str(servers)}, kafka=())
     assert settings.producer_config().bootstrap_servers == ("secret:1",)

@@ -372,3 +372,17 @@ def test_a_command_names_the_socket_that_does_not_answer(path: str) -> None:
     assert result.exit_code == 1
     assert "no Pilotfish answers at api.sock (No such file or directory)" in result.output
     assert "--api-socket" in result.output
+
+
+def test_an_option_for_the_address_wins_over_the_environments_socket(path: str) -> None:
+    environment = {"PILOTFISH_API_SOCKET": path, "PILOTFISH_API_PORT": "1"}
+    asked = {
+        options: CliRunner().invoke(main, ["status", *options], env=environment).output
+        for options in [
+            (),
+            ("--api-port", "1"),
+            ("--api-host", "::1"),
+            ("--api-port", "1", "--api-socket", path),
+        ]
+    }
+    assert ["api.sock" in output for output in asked.values()] == [True, False, False, True], asked

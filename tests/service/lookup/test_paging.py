@@ -68,6 +68,12 @@ def test_without_a_size_the_list_is_whole_and_has_no_token(web: HttpApp) -> None
     assert "next_page_token" not in web.get("/v1/topics").json()
 
 
+def test_an_empty_token_asks_for_the_first_page(web: HttpApp) -> None:
+    first = web.get("/v1/topics?page_size=3").json()
+    assert web.get("/v1/topics?page_size=3&page_token=").json() == first
+    assert "next_page_token" in web.get("/v1/topics?page_token=").json()
+
+
 def test_a_token_alone_asks_for_a_page_of_the_usual_size(web: HttpApp) -> None:
     web.producer.on_brokers |= {f"u-{n:04}": 1 for n in range(1_001)}
     token = web.get("/v1/topics?page_size=24").json()["next_page_token"]

@@ -350,3 +350,10 @@ def test_an_entry_that_is_no_origin_is_refused_with_its_remedy(entry: str) -> No
 def test_an_origin_is_taken_as_browsers_send_it() -> None:
     origins = ("https://ops.example", "http://localhost:3000", "http://[::1]:3000", "chrome-extension://abc")
     assert [entry for entry in origins if not Cors([entry]).allows(entry.encode())] == []
+
+
+def test_the_port_of_the_scheme_is_left_out_as_browsers_do() -> None:
+    cors = Cors(["HTTPS://ops.example:443", "http://ops.example:80", "http://ops.example:8080"])
+    sent = {"https://ops.example": True, "http://ops.example": True, "http://ops.example:8080": True}
+    sent |= {"https://ops.example:80": False, "http://ops.example:443": False}
+    assert {origin: cors.allows(origin.encode()) for origin in sent} == sent
