@@ -126,7 +126,6 @@ def test_a_bad_size_or_token_says_where(web: HttpApp) -> None:
         (f"page_token={good}&page_token={good}", "query.page_token"),
         (f"page_token={good}&prefix=t", "query.page_token"),
         (f"page_token={good}&internal=true", "query.page_token"),
-        ("page_token=", "query.page_token"),
         *((f"page_token={token}", "query.page_token") for token in tokens),
     ):
         answer = web.get(f"/v1/topics?{query}")
