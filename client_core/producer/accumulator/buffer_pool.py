@@ -72,7 +72,9 @@ class BufferPool:
         self.poolable_bytes: Final = poolable_bytes  # batch.size; named in messages only
         self._clock = clock
         self._events = events
-        self._lock = threading.Lock()
+        # An interrupted Condition.wait may return without the lock. An RLock then refuses the release that
+        # follows; a Lock would release that of another thread.
+        self._lock = threading.RLock()
         #: Free memory; others read it without the lock.
         self.available_bytes = total_bytes
         self._waiters: deque[PoolWaiter] = deque()

@@ -30,7 +30,7 @@ class _Waiter:
 
     __slots__ = ("condition", "may_go", "number")
 
-    def __init__(self, number: int, lock: threading.Lock) -> None:
+    def __init__(self, number: int, lock: threading.RLock) -> None:
         self.number = number
         self.condition = threading.Condition(lock)
         self.may_go = False
@@ -60,7 +60,9 @@ class OrderingGate:
     def __init__(self, partition_count: Callable[[str], int | None]) -> None:
         """`partition_count(topic)`: the count in the present snapshot. Called under the lock."""
         self._partition_count = partition_count
-        self._lock = threading.Lock()
+        # An interrupted Condition.wait may return without the lock. An RLock then refuses the release that
+        # follows; a Lock would release that of another thread.
+        self._lock = threading.RLock()
         self._topics: dict[str, _GatedTopic] = {}
         #: The topics with parked requests.
         self.topics: Final[Mapping[str, object]] = self._topics

@@ -22,16 +22,14 @@ from hypothesis.stateful import (
 
 from client_core.errors import BufferExhaustedError, IllegalArgumentError, ProducerClosedError
 from client_core.events import WaitFinished
-from client_core.producer.accumulator.buffer_pool import BufferPool
+from client_core.producer.accumulator.buffer_pool import BufferPool, PoolWaiter
 from tests.support.mock_clock import MockClock
 from tests.support.recorded_events import RecordedEvents
-from tests.support.waiting import wait_until
+from tests.support.waiting import patient, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
-
-    from client_core.producer.accumulator.buffer_pool import PoolWaiter
 
 LEFT_OUT: Final = {
     "BufferPoolTest.CleanupMemoryAvailabilityOnMetricsException": (
@@ -467,3 +465,35 @@ class PoolMachine(RuleBasedStateMachine):
 @pytest.mark.behaviour("BUF-01", "BUF-02")
 def test_waiting_threads_are_served_in_turn_and_no_byte_is_lost() -> None:
     run_state_machine_as_test(PoolMachine, settings=settings(max_examples=50, stateful_step_count=40))
+
+
+def test_a_wait_that_is_interrupted_without_the_lock_leaves_it_to_the_thread_that_has_it() -> None:
+    """As Condition.wait does, if a signal's handler raises just after it has released the lock."""
+    taken, may_leave = threading.Event(), threading.Event()
+    errors: list[RuntimeError] = []
+
+    def hold(lock: threading.Condition) -> None:
+        try:
+            with lock:
+                taken.set()
+                assert may_leave.wait(patient(20))
+        except RuntimeError as error:
+            errors.append(error)
+
+    class Interrupted(MockClock):
+        def wait_for(
+            self, condition: threading.Condition, predicate: Callable[[], bool], deadline_ms: int
+        ) -> bool:
+            condition.release()
+            holder.start()
+            assert taken.wait(patient(20))
+            raise KeyboardInterrupt
+
+    pool = BufferPool(TOTAL, 256, Interrupted())
+    condition = threading.Condition(pool._lock)
+    holder = threading.Thread(target=hold, args=(condition,))
+    with pytest.raises((KeyboardInterrupt, RuntimeError)):
+        pool._wait(PoolWaiter(pool, 1, 0, condition=condition), condition, 1)
+    may_leave.set()
+    holder.join(patient(20))
+    assert errors == []
