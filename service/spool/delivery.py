@@ -157,7 +157,7 @@ class Delivery:
             )
             return
         while self._requeues:
-            self._requeues.popleft().end("the sidecar is shutting down")
+            self._requeues.popleft().stop("the sidecar is shutting down")
         self._hear(self._clock.now_ms())
         self.lanes.look()
         self._write_mark(self._clock.now_ms())
