@@ -66,7 +66,7 @@ MANY_ROUTE: Final = "/v1/records"
 _MANY_PATH: Final = MANY_ROUTE.encode()
 _BEFORE: Final = b"/v1/topics/"
 #: The statuses after which a caller repeats its request.
-_REPEATED: Final = (429, 503)
+_REPEATED: Final = (408, 429, 503)
 _AFTER: Final = b"/records"
 
 

@@ -6,6 +6,7 @@ may be slightly out of date. `requeue` and `discard` lock the folder.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -81,10 +82,11 @@ def contents_of(path: Path) -> Contents:
 def discard(path: Path, chosen: Chosen) -> int:
     """Deletes the chosen dead letters for good; returns how many.
 
-    Raises FolderError if the folder is in use or no spool's, or OSError.
+    Raises FolderError if the folder is in use, another user's or no spool's, or OSError.
     """
     _check(path)
     with closing(SpoolFolder(path)):
+        _check_user(path)
         disk = Disk()
         dead_letters = DeadLetterFolder(path, disk, read_mark(path, disk))
         taken = 0
@@ -100,10 +102,12 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
     """Moves the chosen dead letters back into the spool, behind its records; returns how many.
 
     Records that this version cannot decode stay. Raises FolderInUseError if a sidecar uses the folder,
-    FolderError if it is no spool's, RequeueError if the disk does not accept the records, or OSError.
+    FolderError if it is another user's or no spool's, RequeueError if the disk does not accept the records,
+    or OSError.
     """
     _check(path)
-    with closing(SpoolFolder(path)):
+    with closing(SpoolFolder(path)) as folder:
+        _check_user(path)
         disk = Disk()
         mark = read_mark(path, disk)
         dead_letters = DeadLetterFolder(path, disk, mark)
@@ -117,6 +121,7 @@ def requeue(path: Path, chosen: Chosen, clock: Clock) -> int:
             call=lambda function: function(),
             committed=lambda: None,
             dead_letter_bytes=lambda: 0,
+            keep_folder=folder.keep,
         )
         ends: list[Requeued] = []
         requeue = Requeue(dead_letters, writer.put_back, chosen, wake=lambda: None, ended=ends.append)
@@ -150,3 +155,13 @@ def _entries(path: Path) -> Iterator[tuple[int, Entry]]:
 def _check(path: Path) -> None:
     if not (path / "lock").is_file():
         raise FolderError(f"{path} is not the folder of a spool: it has no lock file")
+
+
+def _check_user(path: Path) -> None:
+    """Raises FolderError if the folder is another user's: its sidecar could not read what root writes."""
+    owner, user = (path / "lock").stat().st_uid, os.geteuid()
+    if owner != user:
+        raise FolderError(
+            f"{path} belongs to user {owner}, whose sidecar could not read files of user {user}; call this "
+            f"as user {owner}, such as by `sudo -u '#{owner}'`"
+        )

@@ -38,7 +38,7 @@ from service.base.disk import DISK_IS_FULL
 from service.base.producer_protocol import Producer
 from service.spool.dead_letters import REASONS, DeadLetterFolder, Reason
 from service.spool.delivery_outcome import DeliveryOutcome, delivery_outcome_of, delivery_outcome_of_refusal
-from service.spool.folder import Mark, write_mark
+from service.spool.folder import FolderTakenError, Mark, write_mark
 from service.spool.lanes import CHUNK_BYTES, LANE_BYTES, UNREADABLE, Lane, Lanes, View
 from service.spool.reader import Stored
 from service.spool.requeue import Chosen, PutBack, Requeue, Requeued
@@ -75,13 +75,15 @@ class Delivery:
         clock: Clock,
         *,
         committed: Callable[[], int],
+        keep_folder: Callable[[], None],
         topic_wait_ms: int,
         create: bool,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
         """Owns the producer: starts and closes it. Every entry below `committed()` is on the disk.
 
-        `topic_wait_ms`: how long brokers may refuse a topic's records, or not know it, before dead letters.
+        `keep_folder` raises FolderTakenError if another process has the folder. `topic_wait_ms`: how long
+        brokers may refuse a topic's records, or not know it, before dead letters.
         `create`: looking up the topic may create it. `chunk_bytes`: the most of one request, or one record.
         """
         self._segments = segments
@@ -89,6 +91,7 @@ class Delivery:
         self._producer = producer
         self._clock = clock
         self._committed = committed
+        self._keep_folder = keep_folder
         self._topic_wait_ms = topic_wait_ms
         self._create = create
         self._chunk_bytes = chunk_bytes
@@ -154,7 +157,7 @@ class Delivery:
             )
             return
         while self._requeues:
-            self._requeues.popleft().end("the sidecar is shutting down")
+            self._requeues.popleft().stop("the sidecar is shutting down")
         self._hear(self._clock.now_ms())
         self.lanes.look()
         self._write_mark(self._clock.now_ms())
@@ -180,6 +183,7 @@ class Delivery:
 
     def turn(self, now_ms: int) -> int:
         """Does what can be done now; returns the now_ms of the next turn, unless woken. Raises OSError."""
+        self._check_folder()
         self._hear(now_ms)
         due_ms = now_ms if self.lanes.read(self._committed()) else FOREVER_MS
         for lane in self.lanes:
@@ -188,6 +192,15 @@ class Delivery:
             due_ms = now_ms
         self.lanes.look()
         return min(due_ms, self._tidy(now_ms))
+
+    def _check_folder(self) -> None:
+        """Raises FolderTakenError: the other process delivers the records, and has its own mark."""
+        try:
+            self._keep_folder()
+        except FolderTakenError:
+            raise
+        except OSError:
+            return  # nobody else uses a folder that is missing, and records in memory can be delivered
 
     # -- hear ------------------------------------------------------------------------------------------------
 
@@ -368,6 +381,7 @@ class Delivery:
         mark = self.lanes.mark
         self._written_ms = now_ms
         try:
+            self._check_folder()
             try:
                 write_mark(self._segments.folder, mark, self._segments.disk)
             except OSError as e:

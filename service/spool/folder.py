@@ -6,8 +6,10 @@
         mark.json                                 the mark
         aside/<number>-<salt>.records, *.damaged  dead_letters.py
 
-The kernel releases the lock when the process ends, however it ends. The mark is replaced as a whole, so it is
-intact after a kill:
+The kernel releases the lock when the process ends, however it ends. If somebody deletes the lock's file,
+`keep` locks a new one. If another process has done so before, only that one uses the folder from then on.
+
+The mark is replaced as a whole, so it is intact after a kill:
 
     {"done": 1200, "behind": {"orders": 17}, "undone": 40, "check": 2868365343}
 
@@ -16,7 +18,7 @@ that number on may be undelivered. `undone` is the number of these topics' undel
 `check` is the CRC-32C of the other fields as JSON: a number changed by the disk would skip records. If the
 mark is lost or too old, records are delivered again, but none is skipped.
 
-Delivery's thread and the CLI's.
+Delivery's thread and the CLI's; `keep` also the writer's.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import errno
 import fcntl
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -39,7 +42,8 @@ _NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINV
 
 _FOLDER_MODE: Final = 0o700
 _FILE_MODE: Final = 0o600
-
+_LOCK: Final = "lock"
+_LOCK_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
 
 _log: Final = logging.getLogger(__name__)
 
@@ -108,6 +112,13 @@ class FolderInUseError(FolderError):
     """Another process uses the folder."""
 
 
+class FolderTakenError(OSError):
+    """The lock's file was replaced, and another process uses the folder."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EBUSY, "another process uses the folder, because its file `lock` was replaced")
+
+
 class SpoolFolder:
     """A folder that only this process uses until `close`."""
 
@@ -117,13 +128,15 @@ class SpoolFolder:
         `sync_folder`: Disk's, or a test's replacement.
         """
         self.path: Final = path
-        sync_folder = Disk().sync_folder if sync_folder is None else sync_folder
+        self._disk = Disk()
+        self._lock = threading.Lock()
+        sync_folder = self._disk.sync_folder if sync_folder is None else sync_folder
         try:
             missing = [one for one in (path, *path.parents) if not one.exists()]
             path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-            if not (path / "lock").exists():
+            if not (path / _LOCK).exists():
                 _sync_names(path, missing, sync_folder)
-            descriptor = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE)
+            descriptor = os.open(path / _LOCK, _LOCK_FLAGS, _FILE_MODE)
         except OSError as e:
             raise FolderError(
                 f"can't use {path}: {e.strerror or e}; name a folder in which this process may make files"
@@ -144,9 +157,35 @@ class SpoolFolder:
             ) from e
         self._descriptor: int | None = descriptor
 
+    def keep(self) -> None:
+        """Locks the folder again if the lock's file is missing. Any thread.
+
+        Raises FolderTakenError if another process has locked it, or after `close`. Raises OSError if the
+        folder is missing or can't be read.
+        """
+        with self._lock:
+            if self._descriptor is None:
+                raise FolderTakenError
+            path = self.path / _LOCK
+            if self._disk.is_at(self._descriptor, path):
+                return
+            try:
+                descriptor = os.open(path, _LOCK_FLAGS | os.O_EXCL, _FILE_MODE)
+            except FileExistsError as e:
+                raise FolderTakenError from e
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as e:
+                os.close(descriptor)
+                raise FolderTakenError from e
+            os.close(self._descriptor)
+            self._descriptor = descriptor
+            _log.warning("spool: somebody deleted the file lock of %s; it is locked again", self.path)
+
     def close(self) -> None:
         """Releases the lock. Idempotent."""
-        descriptor, self._descriptor = self._descriptor, None
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 

@@ -50,7 +50,7 @@ class Requeue:
     ) -> None:
         """`put_back` is SpoolWriter's. `wake` is called when a step that waited can be taken.
 
-        `ended` is called once, by `go_on` or `end`.
+        `ended` is called once, by `go_on`, `stop` or `end`.
         """
         self._dead_letters = dead_letters
         self._put_back = put_back
@@ -87,6 +87,14 @@ class Requeue:
         except Exception:
             self.end("an unexpected exception; the log has the stack")
             raise
+
+    def stop(self, fault: str) -> None:
+        """Ends the requeue before its time. Records that were written meanwhile leave the dead letters."""
+        if isinstance(self._outcome, Spooled):
+            self.go_on()
+        if not self.is_over:
+            is_done = self._chunk is None and self._paths == []
+            self.end(None if is_done else fault)
 
     def end(self, fault: str | None) -> None:
         """Ends the requeue. Records that were requeued stay requeued; the others stay dead letters.

@@ -63,7 +63,7 @@ class Spool:
             self.segments.skip_to(max(mark.done, self.dead_letters.last_sequence + 1))
         except OSError as e:
             self._folder.close()
-            raise SettingsError(f"spool_folder: can't read {path}: {e.strerror or e}") from e
+            raise SettingsError(f"spool_folder: can't read {e.filename or path}: {e.strerror or e}") from e
         segment_bytes = min(self.max_bytes // _SEGMENTS, _MOST_SEGMENT_BYTES)
         self.writer: Final = SpoolWriter(
             self.segments,
@@ -73,6 +73,7 @@ class Spool:
             call=lambda function: self._call(function),
             committed=lambda: self.delivery.wake(),
             dead_letter_bytes=lambda: self.dead_letters.total_bytes,
+            keep_folder=self._folder.keep,
         )
         self.delivery: Final = Delivery(
             self.segments,
@@ -81,6 +82,7 @@ class Spool:
             producer,
             clock,
             committed=lambda: self.writer.committed_sequence,
+            keep_folder=self._folder.keep,
             topic_wait_ms=settings.spool_topic_wait_ms,
             create=settings.auto_create_topics,
             chunk_bytes=min(CHUNK_BYTES, spool_config(settings).max_request_size),

@@ -105,11 +105,13 @@ class SpoolWriter:
         call: Callable[[Callable[[], None]], None],
         committed: Callable[[], None],
         dead_letter_bytes: Callable[[], int],
+        keep_folder: Callable[[], None],
     ) -> None:
         """`max_bytes` limits the whole folder, with dead letters. `segment_bytes` is the approximate size of
         a file.
 
-        `committed` is called on the writer's thread when there are more records to deliver.
+        `committed` is called on the writer's thread when there are more records to deliver. `keep_folder`
+        raises OSError if the folder is not this process's any more.
         """
         self._segments = segments
         self._disk = segments.disk
@@ -119,6 +121,7 @@ class SpoolWriter:
         self._call = call
         self._report_committed = committed
         self._dead_letter_bytes = dead_letter_bytes
+        self._keep_folder = keep_folder
         self._condition = threading.Condition()
         self._queue: deque[_Waiting] = deque()
         self._queued_bytes = 0
@@ -288,6 +291,7 @@ class SpoolWriter:
 
     def _room_for(self, data_bytes: int) -> _Open:
         """Returns the file for so many bytes: the present one, or a new one."""
+        self._keep_folder()
         opened = self._open
         if opened is not None and (
             (opened.end and opened.end + data_bytes > self._segment_bytes)

@@ -263,6 +263,21 @@ async def test_a_repeated_request_that_finds_no_room_says_that_the_first_may_be_
     assert (refused.status_code, refused.json()["written"]) == (503, "no")
 
 
+async def test_a_repeated_request_whose_body_is_late_says_that_the_first_may_be_written(
+    web: NativeApp,
+) -> None:
+    web.producer.holds_records = True
+    async with web.client() as client:
+        first = asyncio.create_task(ask(client))
+        await until(lambda: web.producer.waiting)
+        for key, written in (("k1", "unknown"), ("k2", "no")):
+            async with StreamCaller(web.app, PATH, "timeout_ms=0", headers_of(key)) as caller:
+                (problem,) = await caller.rest()
+            assert (problem["status"], problem["written"]) == (408, written), key
+        web.producer.acknowledge(web.producer.waiting[0])
+        assert (await first).status_code == 200
+
+
 def assert_one_was_written(web: NativeApp, answers: Sequence[httpx.Response]) -> None:
     assert [answer.status_code for answer in answers] == [200] * 3
     assert sorted(map(is_replay, answers)) == [False, True, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -223,6 +224,18 @@ def test_a_folder_that_is_no_spools_is_named_and_left_alone(tmp_path: Path) -> N
         assert ended.exit_code == 1
         assert f"{tmp_path} is not the folder of a spool" in ended.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_root_changes_nothing_in_the_folder_of_a_sidecar_of_another_user(rig: SpoolRig) -> None:
+    """The sidecar could not read the files that root makes, and would not start."""
+    os.chown(rig.folder / "lock", 10001, 10001)
+    rig.let_go()
+    files = sorted(rig.folder.rglob("*"))
+    for words in (["requeue"], ["discard", "--all"]):
+        ended = spool(*words, "--folder", str(rig.folder))
+        assert (ended.exit_code, "`sudo -u '#10001'`" in ended.output) == (1, True), ended.output
+    assert sorted(rig.folder.rglob("*")) == files
 
 
 def test_the_folder_may_come_from_the_sidecars_own_environment_and_without_one_it_is_a_wrong_call(

@@ -316,6 +316,18 @@ def test_so_many_may_wait_and_no_more(rig: SpoolRig) -> None:
     assert rig.spool.requeue(everything, lambda _: None)
 
 
+def test_records_that_were_written_as_the_sidecar_ended_are_no_dead_letters_any_more(rig: SpoolRig) -> None:
+    make_dead_letters(rig, *records(2))
+    ends = asked(rig)
+    rig.deliver()
+    rig.spool.writer.turn()
+    rig.spool.close(10)
+    assert (ends, dead_letters_of(rig)) == ([Requeued(2)], [])
+    rig = rig.again()
+    rig.deliver()
+    assert rig.sent == ["orders-0", "orders-1"]
+
+
 def test_calls_that_wait_at_the_end_get_the_shutdown_as_reason(rig: SpoolRig) -> None:
     make_dead_letters(rig, *records(1))
     ends = asked(rig)

@@ -10,7 +10,7 @@ import pytest
 
 from client_core import NotEnoughReplicasError, TopicAuthorizationError
 from service.spool.delivery import MARK_EVERY_MS
-from service.spool.folder import Mark, read_mark
+from service.spool.folder import FolderInUseError, FolderTakenError, Mark, SpoolFolder, read_mark
 from service.spool.writer import Spooled, SpoolFault
 from tests.support.spooling import SpoolRig, dead_letters_of, failure, record, records
 
@@ -153,6 +153,43 @@ def test_while_the_folder_is_moved_away_records_are_refused_and_later_ones_deliv
     rig.settle()
     assert (rig.sent, rig.spool.delivery.lost) == (["before", "after"], 0)
     assert read_mark(rig.folder, rig.disk) == Mark(3)
+
+
+@pytest.mark.parametrize("deleted", ["lock", "*"])
+def test_a_sidecar_that_has_lost_its_lock_to_another_accepts_and_delivers_nothing_more(
+    tmp_path: Path, deleted: str
+) -> None:
+    """Else the mark of one would cover undelivered records of the other."""
+    first = SpoolRig(tmp_path / "spool")
+    first.spool_in(records(5))
+    first.settle()
+    first.spool_in([record("before")])
+    for path in first.folder.glob(deleted):
+        if path.is_file():
+            path.unlink()
+    second = SpoolRig(first.folder)
+    assert isinstance(second.spool_in([record("second")]), Spooled)
+    assert first.spool_in([record("refused")]) == SpoolFault(
+        "the spool could not store the records: begin a file: another process uses the folder, because its "
+        "file `lock` was replaced",
+        "no",
+    )
+    with pytest.raises(FolderTakenError):
+        first.deliver()
+    first.spool.close(1_000)
+    second = second.again()
+    second.deliver()
+    assert second.sent == (["before", "second"] if deleted == "lock" else ["second"])
+
+
+def test_a_deleted_lock_is_made_again_before_the_next_record_is_written(tmp_path: Path) -> None:
+    rig = SpoolRig(tmp_path / "spool")
+    (rig.folder / "lock").unlink()
+    rig.spool_in([record("after")])
+    with pytest.raises(FolderInUseError):
+        SpoolFolder(rig.folder)
+    rig.settle()
+    assert rig.sent == ["after"]
 
 
 def test_a_dead_letter_that_comes_after_the_folder_was_emptied_is_kept(tmp_path: Path) -> None:
