@@ -114,7 +114,7 @@ def body_too_large_detail(max_body_bytes: int) -> str:
 
 
 _ENCODED_SLASH: Final = Problem(
-    400, "path: a topic's name can't contain an encoded slash (%2F)", place="path", written="no"
+    400, "path: a name can't contain an encoded slash (%2F)", place="path", written="no"
 )
 _ENCODED_LINE_BREAK: Final = Problem(
     400, "path: can't end with an encoded line break (%0A)", place="path", written="no"

@@ -26,6 +26,7 @@ from service.sidecar.status_report import StatusReport
 from service.watch.event_stream import MEDIA_TYPE, EventStream
 from service.watch.long_poll import LongPoll
 from service.wire.asgi import HeaderPairs, header
+from service.wire.content_coding import vary_of
 from service.wire.errors import ProblemError, refused
 from service.wire.freshness import awaited_number
 from service.wire.media_type import JSON
@@ -296,7 +297,8 @@ class WatchRoute:
                 waiting = poll.snapshot()
             chunks = await unless_gone(waiting, request.receive)
         length = sum(map(len, chunks))
-        return of_chunks([(b"content-type", JSON), (b"content-length", b"%d" % length), *_COMMON], chunks)
+        head = [(b"content-type", JSON), (b"content-length", b"%d" % length)]
+        return of_chunks([*head, *_COMMON, *vary_of(length)], chunks)
 
 
 def wants_json(accept: bytes | None) -> bool:

@@ -37,6 +37,7 @@ from service.produce.produce_answers import in_common
 from service.produce.producing import RecordOutcome, outcome_of
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import Scope, header
+from service.wire.content_coding import vary_of
 from service.wire.errors import Problem, ProblemError, refused
 from service.wire.media_type import check_encoding
 from service.wire.responses import as_is
@@ -204,7 +205,7 @@ def _of_failed(failed: Sequence[tuple[Entry, Problem]], common: Problem) -> Resp
         items.append(item)
     body = msgspec.json.encode({"failedEntries": items, "errorCode": errors.PUBLISH.name})
     head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    return as_is(errors.PUBLISH.status, head + common.all_headers(), body)
+    return as_is(errors.PUBLISH.status, [*head, *vary_of(len(body)), *common.all_headers()], body)
 
 
 def _content_type(scope: Scope) -> str:

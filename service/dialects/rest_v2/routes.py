@@ -40,6 +40,7 @@ from service.produce.produce_answers import in_common
 from service.produce.producing import RecordOutcome
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import header
+from service.wire.content_coding import vary_of
 from service.wire.errors import Problem, ProblemError, refused
 from service.wire.responses import as_is
 
@@ -99,7 +100,7 @@ class ProduceV2:
             )
             if timed.outcome == "success" and request.scope["query_string"] == _NO_OFFSETS:
                 return as_is(204, [], b"")
-            return as_is(200, [_TYPE, (b"content-length", b"%d" % len(body))], body)
+            return as_is(200, [_TYPE, (b"content-length", b"%d" % len(body)), *vary_of(len(body))], body)
 
     async def _produce(
         self, topic: str, partition: str | None, request: Request

@@ -24,6 +24,7 @@ from service.dialects.rest_v3.schemas import BATCH_BODY, BatchAnswer, ClusterId,
 from service.observe.http_metrics import produce_outcome
 from service.produce.producing import RecordOutcome
 from service.sidecar.sidecar import Sidecar
+from service.wire.content_coding import vary_of
 from service.wire.errors import Problem
 from service.wire.media_type import JSON
 from service.wire.responses import as_is
@@ -66,7 +67,7 @@ class BatchRoute:
             successes, failures = await self._produce(request, cluster_id, topic)
             timed.outcome = produce_outcome(len(failures), len(failures) + len(successes))
         body = msgspec.json.encode({"successes": successes, "failures": failures})
-        headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
+        headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), *vary_of(len(body))]
         return as_is(_MULTI_STATUS, headers, body)
 
     async def _produce(

@@ -24,6 +24,7 @@ from service.dialects.rest_v3.requests import ClusterPath, no_query, utf8_reader
 from service.dialects.rest_v3.schemas import RECORDS_BODY, ClusterId, DeliveryReport, ErrorAnswer, errors
 from service.sidecar.sidecar import Sidecar
 from service.wire.asgi import HeaderPairs, Message, Scope, header
+from service.wire.content_coding import vary_of
 from service.wire.media_type import JSON
 from service.wire.responses import as_is
 from service.wire.schemas import check_query
@@ -74,7 +75,7 @@ class RecordsRoute:
         if _is_of_known_length(scope, self._sidecar.settings.max_body_bytes):
             refused.pop_all()
             body = await self._bodies.answer(request, topic, reports, to_utf8, since_ms)
-            return as_is(200, [*_FIXED, (b"content-length", b"%d" % len(body))], body)
+            return as_is(200, [*_FIXED, (b"content-length", b"%d" % len(body)), *vary_of(len(body))], body)
         posted = PostedStream(topic, reports, request.receive, to_utf8, self._sidecar)
         with ExitStack() as held:
             posted.stream = held.enter_context(self._sidecar.streams.open(topic, caller, posted.times))

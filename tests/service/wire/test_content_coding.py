@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from client_core import Phase, RecordFailure, Written
+from client_core import TimeoutError as KafkaTimeoutError
 from service.wire.content_coding import LONG_BYTES, PIECE_BYTES, accepts_gzip, unpacking
 from tests.support.coroutine_tests import run
 from tests.support.http_app import HttpApp
@@ -25,6 +27,11 @@ JSON = {"content-type": "application/json"}
 PACKED = {**JSON, "content-encoding": "gzip"}
 PATH = "/v1/topics/orders/records"
 ONE = b'{"records":[{"value":1}]}'
+MANY = json.dumps({"records": [{"value": n} for n in range(300)]}).encode()
+#: Dapr's.
+ENTRIES = json.dumps(
+    [{"entryId": str(n), "event": "x", "contentType": "text/plain"} for n in range(300)]
+).encode()
 
 LONG = "/v1/topics/orders"
 SHORT = "/v1/topics/few"
@@ -105,10 +112,38 @@ def test_each_encoding_is_revalidated_with_its_own_etag(web: HttpApp) -> None:
 
 
 def test_results_of_many_records_and_long_refusals_are_packed(web: HttpApp) -> None:
-    body = json.dumps({"records": [{"value": n} for n in range(300)]}).encode()
-    answer = web.post(PATH, content=body, headers={**JSON, **GZIP})
+    answer = web.post(PATH, content=MANY, headers={**JSON, **GZIP})
     assert (answer.status_code, answer.headers["content-encoding"]) == (200, "gzip")
     assert len(answer.json()["results"]) == 300
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers"),
+    [
+        ("GET", "/v1/watch/snapshot?topics=orders", b"", {}),
+        ("GET", "/v1/watch?topics=orders", b"", {"accept": "application/json"}),
+        ("GET", "/v1/watch/changes?topics=orders&last_event_id=x", b"", {}),
+        ("POST", "/topics/orders", MANY, {"content-type": "application/vnd.kafka.json.v2+json"}),
+        ("POST", "/v3/clusters/cluster/topics/orders/records", b"{}" * 300, JSON),
+        ("POST", "/v1.0/publish/bulk/pubsub/orders", ENTRIES, JSON),
+    ],
+)
+def test_long_answers_without_an_etag_are_packed_too(
+    web: HttpApp, method: str, path: str, body: bytes, headers: dict[str, str]
+) -> None:
+    if "/bulk/" in path:
+        lost = RecordFailure(
+            KafkaTimeoutError("no acknowledgement came"), Phase.DELIVERY, Written.UNKNOWN, 30
+        )
+        web.producer.outcome_of = lambda index, record: lost
+    plain = web.ask(method, path, content=body, headers={**PLAIN, **headers})
+    packed = web.ask(method, path, content=body, headers={**GZIP, **headers})
+    assert len(plain.content) > LONG_BYTES
+    assert (packed.status_code, packed.headers["content-encoding"]) == (plain.status_code, "gzip")
+    assert packed.text[:10] == plain.text[:10], "offsets and times differ"
+    assert abs(len(packed.content) - len(plain.content)) < len(plain.content) / 10
+    assert "Accept-Encoding" in plain.headers.get_list("vary")
+    assert packed.headers.get_list("vary") == plain.headers.get_list("vary")
 
 
 def test_head_describes_what_get_sends(web: HttpApp) -> None:

@@ -451,6 +451,9 @@ def test_a_label_that_is_not_utf_8_and_a_stray_parameter_are_refused() -> None:
     app = web()
     refusal(app, app.ask("PUT", "/v1.0/metadata/color", content=b"\xff"), 400)
     refusal(app, app.ask("PUT", "/v1.0/metadata/%FF", content=b"x"), 400)
+    slash = app.ask("PUT", "/v1.0/metadata/a%2Fb", content=b"x")
+    refusal(app, slash, 400)
+    assert "topic" not in slash.json()["message"]
     refusal(app, app.ask("PUT", "/v1.0/metadata/color?x=1", content=b"x"), 422)
     refusal(app, app.get("/v1.0/metadata?x=1"), 422)
     assert list(app.get("/v1.0/metadata").json()["extended"]) == ["daprRuntimeVersion"]
