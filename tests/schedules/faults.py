@@ -80,10 +80,11 @@ FAULTS: Final[Sequence[Mutant]] = (
         "memory-leak",
         "Memory that a send waited for, and then did not need, is not given back.",
         f"{_REQUESTS}/appending.py",
-        """        if result.reserved_left:
-            pool.deallocate(result.reserved_left)
+        """        if reserved_bytes:
+            pool.deallocate(reserved_bytes)
 """,
-        "",
+        """        pass
+""",
     ),
     _fault(
         "memory-leak-of-grants",

@@ -105,9 +105,8 @@ class BlockingCalls:
             )
             if wakes:
                 self._io_thread.wakeup()
-        except (
-            BaseException
-        ):  # interrupted: it may have begun a batch, and later records will not wake for it
+        except BaseException:
+            # It may be interrupted with a batch begun, and later records of that batch would not wake.
             self._io_thread.wakeup()
             raise
 
