@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: swallow it.
 _CODE = (str(Path(client_core.__file__).parent), threading.__file__)
 
-#: So many places would mean that the call is never reached the end of.
+#: A call with more places than this does not end.
 MOST_PLACES = 3_000
 
 LINGERING = {"linger.ms": 60_000, "delivery.timeout.ms": 120_000, "max.block.ms": 20_000}

@@ -94,18 +94,20 @@ class Submissions:
         try:
             if self._closed:  # read after the line above is stored: `close` does the reverse
                 raise IllegalStateError(CLOSED)
-            self._take(request, now_ms)
-        except Exception:
-            raise
-        except BaseException:  # an interrupted caller has no ticket: its records must not block others
-            self.cancel(request)
-            self._io_thread.take(request, wake=True)
-            raise
+            self._take_or_cancel(request, now_ms)
         finally:
             del self._under_way[request]
             if self._closed:
                 with self._taken_lock:
                     self._taken.notify_all()
+
+    def _take_or_cancel(self, request: PendingRequest, now_ms: int) -> None:
+        try:
+            self._take(request, now_ms)
+        except BaseException:  # the caller has no ticket, so nothing may wait for the request
+            self.cancel(request)
+            self._io_thread.take(request, wake=True)
+            raise
 
     def close(self) -> None:
         """Refuses new requests, and returns when those inside `take` are accepted. They never block.
