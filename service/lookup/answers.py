@@ -64,14 +64,16 @@ def leader_body(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) ->
 
 
 def leader_json(topic: TopicTable, partition: int, nodes: Mapping[int, Node]) -> dict[str, Any] | None:
-    info = topic.partition(partition, nodes)
-    if info is None:
+    """Returns a partition's leader; None if the partition does not exist. Its replicas are not decoded."""
+    if partition not in topic.numbers:
         return None
+    leader_id, leader_epoch = topic.leader_id_and_epoch(partition)
+    leader = None if leader_id is None else nodes.get(leader_id)
     return {
         "topic": topic.name,
         "partition": partition,
-        "leader": None if info.leader is None else node_json(info.leader),
-        "leader_epoch": info.leader_epoch,
+        "leader": None if leader is None else node_json(leader),
+        "leader_epoch": leader_epoch,
     }
 
 

@@ -11,6 +11,7 @@ an answer's bytes, so they survive refreshes and restarts that change nothing. P
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -64,6 +65,7 @@ def freshness_headers(version: bytes, time: RefreshTime | None, now_ms: int) -> 
     return headers
 
 
+@lru_cache(maxsize=1024)  # the topics of one response share its time
 def rfc3339(wall_ms: int) -> str:
     """Milliseconds since 1970 as `2026-01-31T09:26:53.589Z`."""
     at = datetime.fromtimestamp(wall_ms // 1000, tz=UTC)

@@ -103,6 +103,18 @@ def test_a_topics_first_look_up_costs_the_same_with_few_topics_known_as_with_man
     assert_costs_the_same(look_up)
 
 
+def test_a_leaders_first_look_up_decodes_no_replicas() -> None:
+    """They were almost half of its cost. With more topics than kept answers, most look-ups are first ones."""
+    _, table = knowing(FEW)
+
+    calls = calls_of(lambda: table.find(b"/v1/topics/t0/leader?partition=0"))
+    of_several = calls_of(lambda: table.leaders([("t0", 0), ("t1", 0)]))
+
+    for counted in (calls, of_several):
+        assert counted.into("answers")
+        assert not counted.into("primitives")
+
+
 def test_the_answer_over_http_costs_the_same_with_few_topics_known_as_with_many() -> None:
     async def falls_through(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError("a prepared answer is given by nobody else")
