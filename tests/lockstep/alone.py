@@ -1,4 +1,4 @@
-"""Each side alone before brokers of its own, which tell the truth: what is lost, doubled or out of order?
+"""Each side alone before brokers of its own, which answer truly: what is lost, doubled or out of order?
 
 Where ours sends fewer batches than Kafka's client, both can't be compared any further. So each side runs by
 itself, with the same seed, until nothing is open. Then the logs are read: which records are there, how often,

@@ -179,7 +179,7 @@ class Trace:
         )
 
     def _transition(self, ours: dict[str, Any]) -> int:
-        """Stands for a change of state: where from, by what, where to, without ids and offsets."""
+        """Represents a change of state: where from, by what, where to, without ids and offsets."""
 
         def shape(state: dict[str, Any]) -> tuple[Any, ...]:
             queues = tuple(

@@ -141,7 +141,7 @@ class _Story:
                 self.brokers.answer(node)
         self.rig.clock.advance(20)
 
-    def tell(self) -> None:
+    def run(self) -> None:
         """Requests that wait for memory, a topic, a partition or time, or expire; a connection ends."""
         for records in (3, 6):
             self.submit(records)
@@ -203,7 +203,7 @@ class _Story:
 
 def _lines(in_flight: int = 5) -> dict[tuple[str, int], list[int]]:
     story = _Story(None, in_flight)
-    story.tell()
+    story.run()
     assert story.delivers()
     assert all(len(waiting.reported) == 1 for waiting in story.asked)
     return story.shortage.lines
@@ -215,9 +215,9 @@ def _moments(lines: dict[tuple[str, int], list[int]]) -> list[int]:
     return sorted({number for came in lines.values() for number in (came[0], draw.choice(came))})
 
 
-def _told(moment: int, in_flight: int = 5) -> _Story:
+def _run_with_error_at(moment: int, in_flight: int = 5) -> _Story:
     story = _Story(moment, in_flight)
-    story.tell()
+    story.run()
     assert story.delivers(), f"nothing is delivered after an error at {moment}"
     assert not story.rig.producer._accumulator.has_incomplete, f"a batch is lost after an error at {moment}"
     assert not story.untrue()
@@ -233,7 +233,7 @@ def _tried(every: int, in_flight: int = 5) -> Sequence[int]:
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.long)])
 def test_wherever_memory_is_short_between_queue_and_outcome_all_callers_are_answered(every: int) -> None:
     for moment in _tried(every):
-        story = _told(moment)
+        story = _run_with_error_at(moment)
         assert [len(waiting.reported) for waiting in story.asked] == [1] * len(story.asked), moment
         assert [len(settled) for settled in story.settled] == [1] * len(story.asked), moment
 
@@ -241,7 +241,7 @@ def test_wherever_memory_is_short_between_queue_and_outcome_all_callers_are_answ
 @pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.long)])
 def test_wherever_memory_is_short_later_records_are_delivered(every: int) -> None:
     for moment in _moments(_lines())[::every]:
-        _told(moment)
+        _run_with_error_at(moment)
 
 
 def test_no_partition_stays_muted_if_memory_is_short_as_an_answer_comes() -> None:
@@ -257,10 +257,10 @@ def test_no_partition_stays_muted_if_memory_is_short_as_an_answer_comes() -> Non
     came = _moments({line: came for line, came in _lines(in_flight=1).items() if line in of_answers})
     assert came
     for moment in came:
-        _told(moment, in_flight=1)
+        _run_with_error_at(moment, in_flight=1)
 
 
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.long)])
 def test_wherever_memory_is_short_with_one_request_in_flight_no_partition_stays_muted(every: int) -> None:
     for moment in _tried(every, in_flight=1):
-        _told(moment, in_flight=1)
+        _run_with_error_at(moment, in_flight=1)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from client_core.client.kafka_client import ClientResponse
 
-#: What takes longer hangs: a thread blocks on something that no pause stands for.
+#: What takes longer hangs: a thread blocks on something that no pause represents.
 _LONGEST_S: Final = patient(120.0)
 _CORE: Final = Path(client_core.__file__).parent
 _PAUSED_IN: Final = tuple(f"{_CORE / room}/" for room in ("producer", "metadata"))

@@ -381,7 +381,7 @@ class Replication(ABC):
                 self._join(broker_id)
 
     def stick(self, broker_id: int) -> None:
-        """A broker stands still, as in a long pause of its JVM: nobody reaches it, its connections stay."""
+        """A broker stops, as in a long pause of its JVM: nobody reaches it, its connections stay."""
         self.links[broker_id].requests_pass = self.links[broker_id].answers_pass = False
         self.isolate(broker_id)
 

@@ -160,7 +160,7 @@ def test_a_header_of_one_record_that_is_in_the_query_is_named(web: NativeApp, na
     assert answer.json()["detail"].endswith(f"; {name} is the header {header}")
 
 
-def test_a_line_of_a_stream_that_names_a_format_is_told_where_it_belongs(web: NativeApp) -> None:
+def test_a_line_of_a_stream_with_a_format_gets_the_place_where_formats_belong(web: NativeApp) -> None:
     answer = web.ask(
         "POST",
         PRODUCE,

@@ -484,7 +484,7 @@ def test_turns_of_the_poll_loop_are_counted_by_how_long_they_worked(web: NativeA
     assert value(web, "poll_loop_max_sleep_seconds") == 30
 
 
-def test_turns_that_failed_are_told_of_each_loop_there_is(web: NativeApp, tmp_path: Path) -> None:
+def test_failed_turns_are_counted_for_each_loop(web: NativeApp, tmp_path: Path) -> None:
     assert [value(web, "loop_failed_turns_total", loop=loop) for loop in ("spool", "event_log")] == [None] * 2
     (tmp_path / "spool").mkdir()
     both = NativeApp(spool_folder=str(tmp_path / "spool"), events_folder=str(tmp_path / "events"))

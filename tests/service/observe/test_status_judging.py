@@ -214,7 +214,7 @@ def replace_name(cause: Cause, error: Errors) -> Cause:
     return cause._replace(error=error, reason=None)
 
 
-def test_a_slow_produce_is_told_apart_by_the_other_requests_of_the_broker() -> None:
+def test_a_slow_produce_is_judged_by_the_other_requests_of_the_broker() -> None:
     produce = {"Produce": Recent(100, 300, 300, 300)}
     quick_others, slow_others = Recent(7, 2, 5, 5), Recent(7, 200, 400, 400)
     cases = {
