@@ -54,6 +54,7 @@ MARK_EVERY_MS: Final = 1_000
 MOST_REQUEUES: Final = 4
 #: Longer than any delivery.timeout.ms, after which the producer ends a request.
 _NEVER_MS: Final = 2**31
+_SHUTTING_DOWN: Final = "the sidecar is shutting down"
 
 
 class LastError(NamedTuple):
@@ -132,12 +133,16 @@ class Delivery:
             self._condition.notify()
 
     def requeue(self, put_back: PutBack, chosen: Chosen, ended: Callable[[Requeued], None]) -> bool:
-        """Queues a requeue of dead letters; returns False if too many are waiting, or after `close`.
+        """Queues a requeue of dead letters; returns False if too many are waiting.
 
-        `ended` is called on the thread, or in `close`. Records that this version cannot decode stay.
+        `ended` is called on the thread, in `close`, or, after it, at once. Records that this version cannot
+        decode stay.
         """
         with self._condition:
-            if self._closed or len(self._requeues) >= MOST_REQUEUES:
+            if self._closed:
+                ended(Requeued(0, _SHUTTING_DOWN))
+                return True
+            if len(self._requeues) >= MOST_REQUEUES:
                 return False
             self._requeues.append(Requeue(self._dead_letters, put_back, chosen, wake=self.wake, ended=ended))
         self.wake()
@@ -157,7 +162,7 @@ class Delivery:
             )
             return
         while self._requeues:
-            self._requeues.popleft().stop("the sidecar is shutting down")
+            self._requeues.popleft().stop(_SHUTTING_DOWN)
         self._hear(self._clock.now_ms())
         self.lanes.look()
         self._write_mark(self._clock.now_ms())

@@ -103,7 +103,7 @@ class Spool:
     def requeue(self, chosen: Chosen, ended: Callable[[Requeued], None]) -> bool:
         """Moves the chosen dead letters back into the spool, behind the waiting records.
 
-        `ended` runs on the event loop, `chosen` on another thread. Returns False at a limit, or at shutdown.
+        `ended` runs on the event loop, `chosen` on another thread. Returns False at a limit.
         """
         return self.delivery.requeue(
             self.writer.put_back, chosen, lambda result: self._call(lambda: ended(result))

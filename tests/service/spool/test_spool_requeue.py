@@ -332,8 +332,8 @@ def test_calls_that_wait_at_the_end_get_the_shutdown_as_reason(rig: SpoolRig) ->
     make_dead_letters(rig, *records(1))
     ends = asked(rig)
     rig.spool.delivery.close(10)
-    assert ends == [Requeued(0, "the sidecar is shutting down")]
-    assert not rig.spool.requeue(everything, lambda _: None)
+    later = asked(rig)
+    assert ends == later == [Requeued(0, "the sidecar is shutting down")]
 
 
 # -- over HTTP -----------------------------------------------------------------------------------------------
@@ -458,6 +458,13 @@ def test_a_disk_that_does_not_answer_in_time_is_a_504_and_the_requeue_goes_on(
         turn(web)
         spool_of(web).writer.turn()
     assert topics_of_dead_letters(web) == []
+
+
+def test_a_call_while_the_sidecar_ends_is_a_503(web: NativeApp, tokens: TokensFile) -> None:
+    spool_of(web).delivery.close(10)
+    answer = posted(web, PATH, tokens.of("all"))
+    assert answer.status_code == 503
+    assert answer.json()["detail"].endswith("the sidecar is shutting down")
 
 
 def test_too_many_at_once_are_asked_to_come_again(web: NativeApp, tokens: TokensFile) -> None:
