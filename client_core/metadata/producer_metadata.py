@@ -290,6 +290,9 @@ class ProducerMetadata(Metadata):
         """Counts consecutive errors of each held topic."""
         errors = response.errors
         self._ended.clear()
+        is_same_cluster = response.cluster_id == self.answered_cache.cluster_id
+        if not is_same_cluster:
+            self._denials.clear()  # topics of another cluster end at once
         if self._topic_errors:
             for topic in response.topics:
                 if topic.name not in errors:
@@ -301,7 +304,7 @@ class ProducerMetadata(Metadata):
             earlier = self._topic_errors.get(name)
             again = earlier.consecutive_answers if earlier is not None and earlier.code == code else 0
             self._topic_errors[name] = TopicError(code, again + 1)
-            if code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code:
+            if is_same_cluster and code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code:
                 self._denied(name, now_ms, node_id)
             else:
                 self._denials.pop(name, None)
@@ -333,6 +336,13 @@ class ProducerMetadata(Metadata):
         """Returns that error's code; None if in doubt: only one broker reports an existing topic missing."""
         last = self._topic_errors.get(topic)
         return None if last is None or self.is_topic_in_doubt(topic) else last.code
+
+    def proven_error_code(self, topic: str) -> int | None:
+        """Returns that error's code; None also if too few responses have reported the topic missing."""
+        code = self.settled_error_code(topic)
+        if code == Errors.UNKNOWN_TOPIC_OR_PARTITION.code and not self.is_missing(topic):
+            return None
+        return code
 
     def is_missing(self, topic: str) -> bool:
         """Returns whether enough responses have reported the topic missing."""

@@ -117,17 +117,13 @@ class Ages:
         return self._due(topic, self._clock.now_ms()).before
 
     def unconfirmed_ms(self, topic: str | None) -> int | None:
-        """Returns the age of what is known of a topic, if above the bound, and if brokers were asked in vain.
+        """Returns the age of what is known of a topic if it is above the bound, else None.
 
-        Else None. In vain: a refresh has failed, or is not answered yet.
+        A refresh of the last `wait_ms` counts as young: with a bound of 0 nothing would be.
         """
-        cache = self._producer.cache
-        refreshed_ms = refreshed_ms_of(cache, topic)
-        if refreshed_ms is None or self._clock.now_ms() - refreshed_ms <= self._max_stale_ms:
-            return None
-        if self._has_failed(cache, topic, refreshed_ms) or self._refresh_of([topic]) is not None:
-            return self._clock.now_ms() - refreshed_ms
-        return None
+        refreshed_ms = refreshed_ms_of(self._producer.cache, topic)
+        age_ms = 0 if refreshed_ms is None else self._clock.now_ms() - refreshed_ms
+        return age_ms if age_ms > max(self._max_stale_ms, self._wait_ms) else None
 
     async def freshen(self, topics: Iterable[str | None], max_wait_ms: int | None = None) -> None:
         """Notes look-ups. Refreshes topics that are too old, and waits, for at most `max_wait_ms`."""

@@ -20,11 +20,12 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final, NamedTuple
 
+from service.admission.admission_control import RetryAfter
 from service.admission.caller import ANYONE, Caller, caller_of
 from service.admission.failed_requests import FailedRequests
 from service.lookup.lookup_table import Entry, LookupTable
 from service.lookup.lookups import Demands, Lookups
-from service.observe.http_metrics import HttpMetrics
+from service.observe.http_metrics import STARTED, HttpMetrics
 from service.wire.asgi import (
     ASKED_METHOD,
     Answer,
@@ -77,12 +78,14 @@ class ParkedLookups:
         knows: Callable[[str], bool],
         metrics: HttpMetrics,
         failed: FailedRequests,
+        retry_after: RetryAfter,
     ) -> None:
         self._app = app
         self._lookups = lookups
         self._knows = knows
         self._metrics = metrics
         self._failed = failed
+        self._retry_after = retry_after
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         asked = _asked(scope) if scope.get("method") == "GET" else None
@@ -107,8 +110,10 @@ class ParkedLookups:
         finally:
             self._metrics.in_progress -= 1
         if problem is None:
+            scope[STARTED] = started
             await self._app(scope, receive, send)
             return
+        problem = self._retry_after.on(problem)
         self._failed.add(scope, asked.route, asked.topic, problem)
         reported, watched = native(problem), WatchedStatus(scope, send)
         headers = problem.all_headers()

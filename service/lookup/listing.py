@@ -48,8 +48,9 @@ FETCH_MS: Final = 60_000
 #: A wait in vain that is shorter does not show that the brokers are silent.
 LATE_MS: Final = 250
 
-#: Bodies kept with one list; each has its own prefix and topic rules.
+#: Bodies kept with one list; each has its own prefix and topic rules. Their bytes in all, the first aside.
 _MAX_BODIES: Final = 64
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Listed:
     slices: Slices
     _names: list[str] | None = None
     _bodies: dict[tuple[str, bool, TopicRules], LongBody] = field(default_factory=dict)
+    _body_bytes: int = 0
 
     async def names(self) -> list[str]:
         """Returns the names of all topics, sorted."""
@@ -75,9 +77,14 @@ class Listed:
         found = self._bodies.get((prefix, internal, rules))
         if found is None:
             found = await self.slices.body(self._pieces(await self.names(), prefix, internal, rules))
-            if len(self._bodies) < _MAX_BODIES:
-                self._bodies[prefix, internal, rules] = found
+            self._keep((prefix, internal, rules), found)
         return found
+
+    def _keep(self, key: tuple[str, bool, TopicRules], body: LongBody) -> None:
+        fits = self._body_bytes + body.length <= MAX_BODY_BYTES or not self._bodies
+        if fits and len(self._bodies) < _MAX_BODIES and key not in self._bodies:
+            self._bodies[key] = body
+            self._body_bytes += body.length
 
     async def page(
         self, prefix: str, page: Page, *, internal: bool, rules: TopicRules = ALL_TOPICS

@@ -216,6 +216,14 @@ class _Leaders:
         self.bodies: dict[int, bytes] = {}
 
 
+class _Building(NamedTuple):
+    """A long answer that is being built, and what from."""
+
+    topic: TopicTable
+    nodes: Mapping[int, Node]
+    task: asyncio.Task[Entry]
+
+
 class LookupTable:
     """The entries for the producer's current snapshot."""
 
@@ -225,7 +233,7 @@ class LookupTable:
         """Without `ages`, answers may have any age."""
         self._slices = Slices() if slices is None else slices
         self._ages = Ages(producer) if ages is None else ages
-        self._building: dict[str, asyncio.Task[Entry]] = {}
+        self._building: dict[str, _Building] = {}
         self._producer = producer
         self._now_ms = producer.clock.now_ms
         self._boot = boot
@@ -287,23 +295,31 @@ class LookupTable:
     async def topic(self, name: str) -> Entry | None:
         """Returns the entry for a topic with any number of partitions; None if the topic is unknown.
 
-        A long answer is built once for all callers, from the first caller's snapshot. Its freshness headers
-        are that snapshot's, although a newer one may have arrived.
+        A long answer is built once for all callers of the same table. If a newer table arrives meanwhile, its
+        freshness headers are those of the snapshot from which it is built.
         """
-        entry = self.find(TOPICS + name.encode())
+        key = TOPICS + name.encode()
+        entry = self.find(key)
         if entry is not None:
             return entry
+        topic, nodes = self.cache.topics.get(name), self._nodes
+        if topic is None:
+            return None
         building = self._building.get(name)
-        if building is None:
-            topic = self.cache.topics.get(name)
-            if topic is None:
-                return None
+        if building is None or building.topic is not topic or building.nodes is not nodes:
             # Freshness is read now, because the task begins in a later turn.
             said = self._stamp, self._second, self.freshness(self.cache, self.cache.refresh_time(name))
-            building = asyncio.get_running_loop().create_task(self._built(topic, self._nodes, said))
-            self._building[name] = building
-            building.add_done_callback(lambda _: self._building.pop(name, None))
-        return await asyncio.shield(building)  # the first caller may leave
+            task = asyncio.get_running_loop().create_task(self._built(topic, nodes, said))
+            building = self._building[name] = _Building(topic, nodes, task)
+            task.add_done_callback(lambda _: self._end_building(name, task))
+        entry = await asyncio.shield(building.task)  # the first caller may leave
+        # A caller that came later may have demanded a later refresh, which did not change the table.
+        return self.find(key) or entry
+
+    def _end_building(self, name: str, task: asyncio.Task[Entry]) -> None:
+        building = self._building.get(name)
+        if building is not None and building.task is task:
+            del self._building[name]
 
     async def _built(
         self, topic: TopicTable, nodes: Mapping[int, Node], said: tuple[object, int, HeaderPairs]

@@ -24,6 +24,7 @@ from client_core import (
     MetadataResult,
     Phase,
     ProducerConfig,
+    RefreshTime,
     Result,
     TimeoutError,
     TopicTable,
@@ -101,15 +102,15 @@ class Lookups:
         faults, to_ask = self._judge(names, demands)
         problems.update(faults)
         if to_ask:
-            problems.update(await self._ask(to_ask, demands, receive, caller))
+            problems.update(await self._ask(to_ask, demands, since_ms, receive, caller))
         known = [name for name in names if name not in problems]
         await self._freshen(known, demands, min_version, since_ms, receive, caller)
-        await self._ages.freshen(known, demands.max_block_ms)
+        await self._ages.freshen(known, self._left_ms(demands, since_ms))
         topics = self._producer.cache.topics
         ended = [name for name in known if name not in topics]
         if ended:
             # The refresh has shown that they no longer exist.
-            problems.update(await self._ask(ended, demands, receive, caller))
+            problems.update(await self._ask(ended, demands, since_ms, receive, caller))
         return problems
 
     async def known(
@@ -134,11 +135,17 @@ class Lookups:
         return topic in self._producer.cache.topics and not self._ages.waits_for(topic)
 
     async def know_cluster(
-        self, demands: Demands, receive: Receive, caller: Caller = ANYONE, topics: Iterable[str] = ()
+        self,
+        demands: Demands,
+        receive: Receive,
+        caller: Caller = ANYONE,
+        topics: Iterable[str] = (),
+        oldest: RefreshTime | None = None,
     ) -> None:
         """Waits until a broker has answered, and until its answer is as fresh as demanded.
 
-        `topics`: known ones that the answer is about, too.
+        `topics`: known ones that the answer is about, too. `oldest`: the time of the oldest one, if there are
+        more.
         """
         since_ms = self._clock.now_ms()
         min_version = self._number_of(demands.min_version)
@@ -146,13 +153,14 @@ class Lookups:
             wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
             await self.refresh(wait_ms, receive, caller, max_age_ms=MAX_WAIT_MS)
         names = list(topics)
-        await self._freshen(names, demands, min_version, since_ms, receive, caller)
-        await self._ages.freshen([None, *names], demands.max_block_ms)
+        await self._freshen(names, demands, min_version, since_ms, receive, caller, oldest)
+        await self._ages.freshen([None, *names], self._left_ms(demands, since_ms))
 
     def missing(self, topic: str, partition: int | None) -> KafkaError:
         """Returns the error for a topic without the requested partition, or for a topic that is gone.
 
-        A TimeoutError (503) if that is known from metadata above the bound on age, and brokers do not answer.
+        A TimeoutError (503) if that is known from metadata above the bound on age: brokers do not answer, or
+        refreshes for age have used up their tokens.
         """
         count = self._producer.cache.partition_count(topic)
         if count is None or partition is None:  # the topic may be back by now
@@ -174,7 +182,7 @@ class Lookups:
         return ProblemError(problem_of(self._unanswered(f"{age_ms} ms ago there was no broker {broker_id}")))
 
     def _unanswered(self, known: str) -> TimeoutError:
-        error = TimeoutError(f"{known}; no broker has answered since")
+        error = TimeoutError(f"{known}; no broker has confirmed this since")
         return error.because_of(self._producer.status().cause_of_silence)
 
     async def refresh(
@@ -204,8 +212,11 @@ class Lookups:
         if result.error is not None:
             # The result's wait begins a moment later: with it alone a caller would read 299 of 300 ms.
             waited_ms = now_ms - since_ms + cast("MetadataResult", result).waited_ms
-            waited_ms = max(waited_ms, self._clock.now_ms() - since_ms)
-            raise ProblemError(problem_of(result.error, phase=Phase.METADATA, waited_ms=waited_ms))
+            raise self._late(result.error, since_ms, waited_ms)
+
+    def _late(self, error: KafkaError, since_ms: int, waited_ms: int = 0) -> ProblemError:
+        waited_ms = max(waited_ms, self._clock.now_ms() - since_ms)
+        return ProblemError(problem_of(error, phase=Phase.METADATA, waited_ms=waited_ms))
 
     # -- unknown topics --------------------------------------------------------------------------------------
 
@@ -229,13 +240,12 @@ class Lookups:
         return problems, to_ask
 
     async def _ask(
-        self, names: list[str], demands: Demands, receive: Receive, caller: Caller
+        self, names: list[str], demands: Demands, since_ms: int, receive: Receive, caller: Caller
     ) -> dict[str, Problem]:
         """Asks the brokers for topics and waits; returns the remaining problems.
 
         As long as some are found, names beyond the limit of unknown ones are asked for in the next round.
         """
-        since_ms = self._clock.now_ms()
         problems: dict[str, Problem] = {}
         with self._admission.acquire(0, caller):
             while names:
@@ -268,7 +278,7 @@ class Lookups:
         return problems
 
     async def _answer(
-        self, names: list[str], demands: Demands, now_ms: int, receive: Receive
+        self, names: list[str], demands: Demands, since_ms: int, receive: Receive
     ) -> MetadataResult:
         wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
         if demands.may_settle:
@@ -276,7 +286,7 @@ class Lookups:
         result: Result = await wait_for_result(
             lambda done: self._producer.request_topics(
                 names,
-                deadline_ms=now_ms + wait_ms,
+                deadline_ms=since_ms + wait_ms,
                 create=False,
                 settle=demands.may_settle,
                 done=done,
@@ -310,19 +320,63 @@ class Lookups:
         since_ms: int,
         receive: Receive,
         caller: Caller,
+        oldest: RefreshTime | None = None,
     ) -> None:
-        cache = self._producer.cache
-        too_old = demands.max_age_ms is not None and self._age_ms(names) > demands.max_age_ms
+        cache, max_age_ms = self._producer.cache, demands.max_age_ms
+        age_ms = self._age_ms(names) if oldest is None else self._clock.now_ms() - oldest.now_ms
+        too_old = max_age_ms is not None and age_ms > max_age_ms
         too_early = min_version is not None and cache.update_version < min_version
+        wait_ms = self._max_block_ms if demands.max_block_ms is None else demands.max_block_ms
         if too_old or too_early:
             await self.refresh(
-                self._max_block_ms if demands.max_block_ms is None else demands.max_block_ms,
+                wait_ms,
                 receive,
                 caller,
                 min_version=min_version if too_early else None,
-                max_age_ms=demands.max_age_ms if too_old else None,
+                max_age_ms=max_age_ms if too_old else None,
                 since_ms=since_ms,
             )
+        if max_age_ms is not None:
+            await self._end_doubt(names, since_ms - max_age_ms, since_ms, wait_ms, receive, caller)
+
+    async def _end_doubt(
+        self,
+        names: list[str],
+        not_before_ms: int,
+        since_ms: int,
+        wait_ms: int,
+        receive: Receive,
+        caller: Caller,
+    ) -> None:
+        """Waits until no topic is older, as one is that only one broker reports missing."""
+        doubtful = self._older(names, not_before_ms)
+        if not doubtful:
+            return
+        with self._admission.acquire(0, caller):
+            result: Result = await wait_for_result(
+                lambda done: self._producer.refresh_topics(
+                    doubtful, deadline_ms=since_ms + wait_ms, done=done
+                ),
+                receive,
+            )
+        if result.error is not None:
+            raise self._late(result.error, since_ms)
+        doubtful = self._older(names, not_before_ms)
+        if doubtful:
+            error = TimeoutError(f"Only one broker reports topic {doubtful[0]} missing, within {wait_ms} ms.")
+            raise self._late(error, since_ms)
+
+    def _older(self, names: list[str], not_before_ms: int) -> list[str]:
+        """Returns the known topics that no response has contained since then."""
+        cache = self._producer.cache
+        times = ((name, refreshed_ms_of(cache, name)) for name in names)
+        return [name for name, time_ms in times if time_ms is not None and time_ms < not_before_ms]
+
+    def _left_ms(self, demands: Demands, since_ms: int) -> int | None:
+        """Returns what is left of max_block_ms."""
+        if demands.max_block_ms is None:
+            return None
+        return max(since_ms + demands.max_block_ms - self._clock.now_ms(), 0)
 
     def _age_ms(self, names: list[str]) -> int:
         """Returns the age of the oldest topic, or of the cluster if there are no topics."""

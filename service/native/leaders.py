@@ -274,7 +274,9 @@ class LeadersRoute:
         if sum([len(lookup.key or b"") for lookup in lookups]) > _LONG_KEYS_BYTES:
             pieces = await self._body_threads.do(partial(tuple, pieces))
         body = await self._slices.body(pieces)
-        freshness = self._table.freshness(cache, cache.oldest_of({lookup.topic for lookup in lookups}))
+        # Without topics that the caller may not read: their age would show that they exist.
+        topics = {lookup.topic for lookup in lookups} - problems_by_topic.keys()
+        freshness = self._table.freshness(cache, cache.oldest_of(topics))
         return of_long(request, body, freshness)
 
     async def _read_lookups(self, request: Request) -> list[LeaderLookup]:

@@ -7,14 +7,15 @@ leader. No controller is reported: a KRaft broker names a random broker as contr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from client_core import TopicTable, partition_for_key
-from service.admission.caller import caller_of
+from client_core import MetadataCache, RefreshTime, TopicTable, partition_for_key
+from service.admission.caller import Caller, caller_of
 from service.lookup.ages import MOST_TOPICS
 from service.lookup.answers import broker_pieces
 from service.lookup.lookups import Demands
@@ -121,18 +122,35 @@ class MetadataRoutes:
         query: Annotated[LookupQuery, Query()],
     ) -> Response:
         """A broker, and what it leads among the topics that this sidecar knows and the caller may read."""
-        caller = caller_of(request.scope)
-        known = islice(self._producer.cache.topics, MOST_TOPICS)  # more would take long
+        caller, demands, cache = caller_of(request.scope), query.demands(), self._producer.cache
+        known = islice(cache.topics, MOST_TOPICS)  # more would take long
         topics = [name for name in known if caller.read.allow(name)]
-        await self._lookups.know_cluster(query.demands(), request.receive, caller, topics)
+        oldest = (
+            None if demands.max_age_ms is None else await self._oldest(cache, tuple(cache.topics), caller)
+        )
+        await self._lookups.know_cluster(demands, request.receive, caller, topics, oldest)
         cache = self._producer.cache
         node = None if cache.is_bootstrap else cache.nodes_by_id.get(broker_id)
         if node is None:
             raise self._lookups.missing_broker(broker_id)
-        freshness = self._table.freshness(cache, cache.oldest)
         names = await self._slices.sorted(cache.topics)
+        freshness = self._table.freshness(cache, await self._oldest(cache, names, caller))
         body = await self._slices.body(broker_pieces(cache, node, caller.read, names))
         return of_long(request, body, freshness)
+
+    async def _oldest(self, cache: MetadataCache, names: Iterable[str], caller: Caller) -> RefreshTime | None:
+        """Returns the time since which the brokers and all topics that the caller may read were known."""
+        if caller.may_read_all:
+            return cache.oldest
+        times: list[RefreshTime] = []
+
+        def take(name: str) -> None:
+            time = cache.refresh_time(name) if caller.read.allow(name) else None
+            if time is not None:
+                times.append(time)
+
+        await self._slices.each(names, take)
+        return min(times, default=cache.answered)
 
     async def topics(self, request: Request, query: Annotated[ListQuery, Query()]) -> Response:
         """All topics that the caller may read.

@@ -11,23 +11,26 @@ keeps both equal. Event loop only.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BeforeValidator, Field
 
-from service.admission.caller import caller_of
+from service.admission.caller import Caller, caller_of, not_authorized
 from service.admission.guards import DRAINING
 from service.lookup.lookups import NO_DEMANDS, Demands
 from service.native.schemas import Broker
 from service.sidecar.sidecar import Sidecar
 from service.sidecar.status_report import StatusReport
 from service.watch.event_stream import MEDIA_TYPE, EventStream
+from service.watch.feed import never_disconnects
 from service.watch.long_poll import LongPoll
 from service.wire.asgi import HeaderPairs, header
 from service.wire.content_coding import vary_of
-from service.wire.errors import ProblemError, refused
+from service.wire.errors import Problem, ProblemError, refused
 from service.wire.freshness import awaited_number
 from service.wire.media_type import JSON
 from service.wire.responses import of_chunks, problems
@@ -253,6 +256,7 @@ class WatchRoute:
                 self._feed,
                 subscription,
                 found,
+                partial(self._look_up, wanted.names or (), caller),
                 heartbeat_ms=self._heartbeat_ms,
                 status=lambda: self._status.shared_body(caller),
                 status_ms=status_ms,
@@ -287,7 +291,8 @@ class WatchRoute:
                 # Without a wait its caller would ask again at once, until the end of the drain.
                 raise ProblemError(DRAINING)
             found = await self._lookups.know(wanted.names or (), demands, request.receive, caller)
-            poll = LongPoll(self._feed, subscription, found)
+            look_up = partial(self._look_up, wanted.names or (), caller)
+            poll = LongPoll(self._feed, subscription, found, look_up)
             left_ms = wait_ms - round((loop.time() - since_s) * 1000)
             if number is not None:
                 waiting = poll.reaching(number, left_ms)
@@ -299,6 +304,17 @@ class WatchRoute:
         length = sum(map(len, chunks))
         head = [(b"content-type", JSON), (b"content-length", b"%d" % length)]
         return of_chunks([*head, *_COMMON, *vary_of(length)], chunks)
+
+    async def _look_up(
+        self, names: Collection[str], caller: Caller, demands: Demands
+    ) -> Mapping[str, Problem]:
+        """Returns the problems of the named topics after the cluster has changed."""
+        try:
+            return await self._lookups.know(names, demands, never_disconnects, caller)
+        except ProblemError as e:
+            allowed, forbidden = caller.split(names)
+            problems = {name: not_authorized(name) for name in forbidden}
+            return problems | dict.fromkeys(allowed, e.problem)
 
 
 def wants_json(accept: bytes | None) -> bool:

@@ -35,6 +35,9 @@ from service.wire.trace_context import TRACEPARENT, trace_context
 #: The label of requests without a route, so that callers can't create series.
 OTHER: Final = "other"
 
+#: When a request came that has waited before it is passed on (`perf_counter()`), in its scope.
+STARTED: Final = "pilotfish.started"
+
 #: The outcomes of a produce request: all, some or none of its records were acknowledged.
 PRODUCE_OUTCOMES: Final = ("success", "partial", "error")
 
@@ -179,7 +182,7 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = perf_counter()
+        started = scope.get(STARTED, perf_counter())
         watched = WatchedStatus(scope, send)
         self._metrics.in_progress += 1
         try:

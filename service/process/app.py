@@ -198,7 +198,14 @@ class App:
             routes += console_routes()
         self.api: Final = _make_api(routes, dialects, error_formats, self.sidecar, self._lifespan)
         lookups, table, http = self.sidecar.lookups, self.sidecar.table, self.sidecar.http
-        parked = ParkedLookups(Observed(self.api, http), lookups, lookups.is_ready, http, self.sidecar.failed)
+        parked = ParkedLookups(
+            Observed(self.api, http),
+            lookups,
+            lookups.is_ready,
+            http,
+            self.sidecar.failed,
+            self.sidecar.retry_after,
+        )
         leaders = ReadyLeaders(parked, table, self.sidecar.admission, http)
         inner = _produce_endpoint(leaders, self.sidecar)
         in_traces = self.traces.around(inner, self.sidecar.config.client_id, _route_in_front)

@@ -13,12 +13,13 @@ WHATWG HTML, section 9.2, Server-sent events.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from math import inf
 from typing import Final
 
 import msgspec
 
+from service.lookup.lookups import NO_DEMANDS, Demands
 from service.watch.feed import CLUSTER_CHANGED, ChangeFeed
 from service.watch.snapshot import snapshot_pieces
 from service.watch.subscription import Start, Subscription
@@ -70,15 +71,20 @@ class EventStream:
         feed: ChangeFeed,
         subscription: Subscription,
         problems: Mapping[str, Problem],
+        look_up: Callable[[Demands], Awaitable[Mapping[str, Problem]]],
         *,
         heartbeat_ms: int,
         status: Callable[[], bytes],
         status_ms: int | None,
     ) -> None:
-        """`problems`: those of the named topics. `status()` is called every `status_ms`, if set."""
+        """`problems`: those of the named topics; `look_up` returns those of another cluster.
+
+        `status()` is called every `status_ms`, if set.
+        """
         self._feed = feed
         self._subscription = subscription
         self._problems = problems
+        self._look_up = look_up
         self._heartbeat_s = heartbeat_ms / 1000
         self._status = status
         self._status_s = inf if status_ms is None else status_ms / 1000
@@ -131,6 +137,8 @@ class EventStream:
         if start.reason is not None:
             data = msgspec.json.encode(reset_data(start.reason, self._feed, last_id))
             await outlet.write(event_frame("reset", data))
+        if start.reason == CLUSTER_CHANGED:
+            self._problems = await self._look_up(NO_DEMANDS)
         await _write(outlet, self._snapshot_lines(start))
 
     def _snapshot_lines(self, start: Start) -> Iterable[bytes]:

@@ -106,7 +106,7 @@ class WatchedTopics:
 
     async def _ask(self, missing: list[str]) -> None:
         try:
-            problems = await self._lookups.know(missing, NO_DEMANDS, _never_disconnects)
+            problems = await self._lookups.know(missing, NO_DEMANDS, never_disconnects)
             for name in missing:
                 if name in self._watchers and (name not in problems or problems[name].status != 429):
                     self._watchers[name] = self._watchers.pop(name)
@@ -117,8 +117,8 @@ class WatchedTopics:
             self._ask_later()  # also after a failure: nothing else repeats the look-up
 
 
-async def _never_disconnects() -> Message:
-    """A caller that never disconnects: the look-up is for all watchers, which come and go."""
+async def never_disconnects() -> Message:
+    """A `receive` for look-ups that no caller ends: they are for all watchers, or end with their task."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("unreachable: the future never completes")
 

@@ -14,11 +14,12 @@ ones get a 503. Event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from service.lookup.lookups import Demands
 from service.watch.event_stream import in_turns, number_to_resume, reset_data
 from service.watch.feed import ChangeFeed
 from service.watch.snapshot import snapshot_pieces
@@ -32,11 +33,18 @@ _encode: Final = msgspec.json.Encoder().encode
 class LongPoll:
     """One request that waits for changes, or asks for the snapshot."""
 
-    def __init__(self, feed: ChangeFeed, subscription: Subscription, problems: Mapping[str, Problem]) -> None:
-        """`problems`: those of the named topics."""
+    def __init__(
+        self,
+        feed: ChangeFeed,
+        subscription: Subscription,
+        problems: Mapping[str, Problem],
+        look_up: Callable[[Demands], Awaitable[Mapping[str, Problem]]],
+    ) -> None:
+        """`problems`: those of the named topics; `look_up` returns those of another cluster."""
         self._feed = feed
         self._subscription = subscription
         self._problems = problems
+        self._look_up = look_up
 
     async def snapshot(self) -> Sequence[bytes]:
         """Returns the present state of the watched topics, in pieces.
@@ -68,6 +76,8 @@ class LongPoll:
             await subscription.wait(left_s)
             start = subscription.take_start()
             if start is not None:
+                left_ms = max(round((deadline_s - loop.time()) * 1000), 0)
+                self._problems = await self._look_up(Demands(left_ms, until_known=False))
                 return await self._answer_reset(start, start.reason or "gap", after)
             changes = subscription.take()
         return await self._reset("gap", after)

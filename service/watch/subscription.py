@@ -142,7 +142,12 @@ class Subscription:
         return self._visible(missed)
 
     def take(self) -> list[LoggedChange] | None:
-        """Returns the changes since the last call; None if the watcher is too far behind."""
+        """Returns the changes since the last call; None if the watcher is too far behind.
+
+        None have come for a watcher that must start again: its position is in a log that was dropped.
+        """
+        if self._start is not None:
+            return []
         came = self._log.after(self.number)
         if came is None or len(came) > self._max_behind:
             return None

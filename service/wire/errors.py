@@ -107,6 +107,8 @@ class Problem:
     headers: tuple[tuple[bytes, bytes], ...] = field(default=())
     reason: Reason | None = None
     dialect_code: int | None = None
+    #: Whether Kafka or the client refused it, not the sidecar itself.
+    is_of_client: bool = field(default=False, compare=False)
 
     @property
     def said_reason(self) -> Reason:
@@ -200,6 +202,11 @@ def _is_retriable(error: KafkaError, status: int) -> bool:
     return error.retriable or (status == 503 and isinstance(error, ProducerClosedError))
 
 
+def _row_of(error: KafkaError) -> tuple[str | None, int | None]:
+    """Returns Kafka's name and number of an error; None for the client's own."""
+    return (None, None) if type(error) in STATUS_OF_CLASS else (error.error.name, error.code)
+
+
 def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int | None = None) -> Problem:
     """Returns the problem for a failed request, or for the one record that the error names."""
     said = explained(error)
@@ -209,18 +216,20 @@ def problem_of(error: KafkaError, *, phase: Phase | None = None, waited_ms: int 
     if said is not error and said.error is Errors.UNKNOWN_TOPIC_OR_PARTITION:
         detail += " The brokers have no such topic or partition."
     status = status_of(error)
+    kafka_error, code = _row_of(said)
     return Problem(
         status=status,
         # In the text too: the dialects have no member for it.
         detail=detail if said.cause is None else f"{detail.removesuffix('.')}. The cause: {said.cause}",
-        kafka_error=said.error.name,
-        code=said.code,
+        kafka_error=kafka_error,
+        code=code,
         retriable=_is_retriable(said, status),
         phase=None if phase is None else phase.value,
         waited_ms=waited_ms,
         cause=None if said.cause is None else cause_item(said.cause),
         place=place,
         reason=_REASON_OF_CLASS.get(type(said)),
+        is_of_client=True,
     )
 
 
@@ -229,11 +238,12 @@ def problem_of_failure(failure: RecordFailure) -> Problem:
     problem = problem_of(failure.error, phase=failure.phase, waited_ms=failure.waited_ms)
     status = status_of(failure.error, failure.written)
     said = failure.error if failure.written is Written.UNKNOWN else explained(failure.error)
+    kafka_error, code = _row_of(said)
     return replace(
         problem,
         status=status,
-        kafka_error=said.error.name,
-        code=said.code,
+        kafka_error=kafka_error,
+        code=code,
         retriable=_is_retriable(said, status),
         written=failure.written.value,
     )

@@ -22,6 +22,7 @@ class Cluster:
     """Brokers that know some topics and no others; every due metadata request is sent to them."""
 
     def __init__(self, *topics: str) -> None:
+        self.cluster_id = "cluster"
         self.topics = set(topics)
         self.errors: dict[str, int] = {}
         #: Brokers that answer in turn, and those of them that know no topic.
@@ -56,7 +57,7 @@ class Cluster:
         known = set() if broker in self.stale else self.topics & names
         errors = {name: self.errors.get(name, MISSING) for name in names - known}
         described = [topic(name, topic_id=topic_id_of(name)) for name in sorted(known)]
-        body = metadata_response(1, described, errors=errors)
+        body = metadata_response(1, described, errors=errors, cluster_id=self.cluster_id)
         response = read_metadata_response(body, 13, self.metadata.cache.topics, names)
         self.metadata.update(asked.request_version, response, asked.is_partial, now_ms, broker)
 
@@ -107,6 +108,23 @@ def test_a_broker_that_has_just_started_ends_no_topic_that_another_one_knows() -
     cluster.brokers = [1]
     cluster.run(2_000)
     assert "orders" in cluster.metadata.cache.topics
+    assert not cluster.metadata.is_in_doubt
+
+
+@pytest.mark.parametrize("was_in_doubt", [False, True])
+def test_readers_get_no_topic_of_another_cluster(was_in_doubt: bool) -> None:
+    cluster = holding("orders")
+    if was_in_doubt:
+        cluster.stale = {1}
+        cluster.metadata.request_update(True)
+        cluster.run(1_000)
+        assert cluster.metadata.is_in_doubt
+    assert "orders" in cluster.metadata.answered_cache.topics
+    cluster.cluster_id, cluster.topics = "another", set()
+    cluster.metadata.request_update(True)
+    cluster.run(1_001)
+    assert cluster.metadata.answered_cache.cluster_id == "another"
+    assert "orders" not in cluster.metadata.answered_cache.topics
     assert not cluster.metadata.is_in_doubt
 
 

@@ -432,7 +432,7 @@ class ParkedRequests:
             request.topic,
             request.waits_for_partition,
             limit_ms,
-            self._metadata.settled_error_code(request.topic),
+            self._metadata.proven_error_code(request.topic),
             self._metadata.last_disconnection,
             self._metadata.cause_of_silence,
         )

@@ -259,7 +259,7 @@ class PendingLookups(PendingCalls[PendingLookup]):
                 self._metadata.cause_of_silence()
             )
         for topic in sorted(lookup.missing):
-            code = self._metadata.settled_error_code(topic)
+            code = self._metadata.proven_error_code(topic)
             lookup.errors[topic] = error or metadata_timeout(
                 cache,
                 topic,

@@ -85,7 +85,8 @@ def fault(error: Code, message: str, *, pubsub: str = "", topic: str = "") -> Pr
 
 def publish_problem(problem: Problem, pubsub: str, topic: str, app_id: str) -> Problem:
     """Returns a refusal of the sidecar or of Kafka as a Dapr error; a Dapr error is returned unchanged."""
-    if isinstance(problem, DaprProblem) or problem.kafka_error is None:
+    is_refusal = problem.kafka_error is None and not problem.is_of_client
+    if isinstance(problem, DaprProblem) or is_refusal:
         return problem
     if problem.kafka_error in _AUTHORIZATION:
         error, status = FORBIDDEN, FORBIDDEN.status
@@ -105,6 +106,7 @@ def publish_problem(problem: Problem, pubsub: str, topic: str, app_id: str) -> P
         waited_ms=problem.waited_ms,
         cause=problem.cause,
         headers=tuple(problem.all_headers()),
+        is_of_client=problem.is_of_client,
         error=error,
         pubsub=pubsub,
         topic=topic,
@@ -133,6 +135,7 @@ def _error_info(reason: str, problem: DaprProblem) -> dict[str, object]:
     metadata = {"pubsub": problem.pubsub, "topic": problem.topic}
     if problem.kafka_error is not None:
         metadata["kafka_error"] = problem.kafka_error
+    if problem.kafka_error is not None or problem.is_of_client:
         metadata["retriable"] = str(problem.retriable).lower()
     if problem.written is not None:
         metadata["written"] = problem.written

@@ -66,7 +66,7 @@ def error_code(problem: Problem) -> int:
     """Returns Confluent's number for the problem."""
     if problem.dialect_code is not None:
         return problem.dialect_code
-    if problem.kafka_error is None:
+    if problem.kafka_error is None and not problem.is_of_client:
         return _CODE_OF_REFUSAL.get(problem.status, problem.status)
     found = _CODE_OF_STATUS.get(problem.status)
     if found is not None:

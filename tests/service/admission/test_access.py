@@ -290,6 +290,25 @@ def test_many_leaders_are_split_into_allowed_and_not(web: HttpApp, tokens: Token
     assert web.producer.calls == []
 
 
+def test_the_age_of_an_answer_is_that_of_topics_that_its_caller_may_read(
+    web: HttpApp, tokens: TokensFile
+) -> None:
+    """Otherwise a caller would see which names exist."""
+    web.producer.clock.advance(3_000)
+    web.producer.set_topics({"orders": 3}, partial=True)
+
+    def ages(topic: str, name: str) -> list[str]:
+        asked = {"lookups": [{"topic": "orders", "partition": 0}, {"topic": topic, "partition": 0}]}
+        answers = (
+            web.post("/v1/leaders", json=asked, headers=tokens.of(name)),
+            web.get("/v1/brokers/1", headers=tokens.of(name)),
+        )
+        return [answer.headers["age"] for answer in answers]
+
+    assert ages("hidden", "shop") == ages("absent", "shop") == ["0", "0"]
+    assert ages("hidden", "audit") == ["3", "3"]
+
+
 def test_many_leaders_none_of_which_is_allowed_ask_nobody(web: HttpApp, tokens: TokensFile) -> None:
     asked = [{"topic": topic, "partition": 0} for topic in ("hidden", "absent")]
     web.producer.clock.advance(60_000)

@@ -649,8 +649,8 @@ def test_a_caller_without_the_right_to_read_a_topic_refreshes_nothing(tmp_path: 
     assert web.producer.refreshes == []
 
 
-def test_what_is_missing_is_503_only_where_brokers_were_asked_in_vain() -> None:
-    """Without a token, an old answer is served, and 404 is what a broker has said last."""
+def test_what_is_missing_from_metadata_above_the_bound_is_503() -> None:
+    """Also without a token: it may be there by now, and no broker was asked."""
     web = HttpApp()
     web.producer.set_topics({"orders": 3, "audit": 1})
     web.producer.cause_of_silence = Cause(Errors.NETWORK_EXCEPTION, 1, 9, 16_500, "no route", "refused")
@@ -661,7 +661,7 @@ def test_what_is_missing_is_503_only_where_brokers_were_asked_in_vain() -> None:
         problem, cause = answer.json(), answer.json()["cause"]
         assert (answer.status_code, problem["kafka_error"]) == (503, "REQUEST_TIMED_OUT")
         assert problem["detail"].startswith("17000 ms ago ")
-        assert "; no broker has answered since. The cause: NETWORK_EXC" in problem["detail"]
+        assert "; no broker has confirmed this since. The cause: NETWORK_EXC" in problem["detail"]
         assert (cause["kafka_error"], cause["reason"]) == ("NETWORK_EXCEPTION", "refused")
     web.producer.clock.advance(1)
     web.producer.set_topics({"orders": 3, "audit": 1})
@@ -678,7 +678,14 @@ def test_what_is_missing_is_503_only_where_brokers_were_asked_in_vain() -> None:
     web.app.sidecar.lookups._ages._tokens_ms = 0
     web.app.sidecar.lookups._ages._counted_ms = web.producer.clock.now_ms()
     web.producer.refreshes.clear()
-    assert (web.get(path).status_code, web.producer.refreshes) == (404, [])
+    assert (web.get(path).status_code, web.producer.refreshes) == (503, [])
+
+
+def test_with_a_bound_of_zero_a_refresh_of_this_moment_shows_what_is_missing() -> None:
+    web = HttpApp(lookup_max_stale_ms=0)
+    web.producer.set_topics({"orders": 3})
+    web.producer.clock.advance(1)
+    assert web.get("/v1/topics/orders/partitions/3").status_code == 404
 
 
 def test_a_caller_that_waits_for_nothing_gets_no_404_that_no_broker_has_said() -> None:
@@ -744,3 +751,18 @@ async def test_look_ups_do_not_wait_for_a_refresh_that_was_never_sent(
             await ages.freshen(["orders"])
     await ages.freshen(["orders"])
     assert [ticket.asked["names"] for ticket in brokers.refreshes] == [["orders"]]
+
+
+def test_a_broker_is_as_young_as_demanded_however_many_topics_are_known() -> None:
+    web = HttpApp()
+    topics = {f"topic-{number:04}": 1 for number in range(MOST_TOPICS + 1)}
+    web.producer.set_topics(topics)
+    web.producer.clock.advance(17_000)
+    web.producer.set_topics(dict(list(topics.items())[:MOST_TOPICS]), partial=True)
+    assert web.get("/v1/brokers/1").headers["age"] == "17"
+
+    def answer(ticket: FakeTicket) -> None:
+        web.producer.set_topics(topics)
+        web.producer.finish(ticket, MetadataResult(web.producer.cache))
+
+    assert web.get("/v1/brokers/1?max_age_ms=5000", ends=answer).headers["age"] == "0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,12 +12,13 @@ from client_core import (
     ListedTopic,
     ListingResult,
     NoBrokersError,
+    RefreshTime,
     TopicAuthorizationError,
     TopicConfigsResult,
     TopicListing,
     TopicTable,
 )
-from service.lookup.listing import FETCH_MS, KEEP_S, Listing
+from service.lookup.listing import FETCH_MS, KEEP_S, MAX_BODY_BYTES, Listed, Listing
 from service.lookup.lookups import NO_DEMANDS, Demands
 from service.lookup.topic_configs import Configs, ConfigsOfTopics
 from service.wire.errors import ProblemError
@@ -266,6 +268,20 @@ async def test_a_list_that_nobody_asks_for_is_dropped_and_each_caller_keeps_it_l
     listing.close()
     assert drop is not None
     assert drop.cancelled()
+
+
+async def test_bodies_of_one_list_are_kept_up_to_a_size() -> None:
+    """A caller could ask for the same topics by each beginning of their names."""
+    topics = {name: ListedTopic(name, None, False, 1) for name in (f"t{n:0248}" for n in range(27_000))}
+    listed = Listed(TopicListing(MappingProxyType(topics)), RefreshTime(0, 0), 0, Slices())
+    whole = await listed.body("", internal=False)
+    assert MAX_BODY_BYTES / 2 < whole.length < MAX_BODY_BYTES
+    again = await listed.body("t", internal=False)
+    assert again == whole
+    few = await listed.body("t" + "0" * 247, internal=False)
+    assert await listed.body("", internal=False) is whole
+    assert await listed.body("t", internal=False) is not again
+    assert await listed.body("t" + "0" * 247, internal=False) is few
 
 
 async def test_bodies_of_one_list_are_kept_up_to_a_number(web: NativeApp) -> None:

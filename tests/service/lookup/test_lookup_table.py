@@ -338,3 +338,21 @@ async def test_a_long_topic_that_grew_is_built_anew() -> None:
         assert await table.topic("long") is first
         assert first.needs_route
     assert await table.topic("unknown") is None
+
+
+@pytest.mark.parametrize("grows", [False, True])
+async def test_who_joins_the_building_of_a_long_topic_gets_what_a_refresh_has_brought_since(
+    grows: bool,
+) -> None:
+    producer, table = table_over(long=LONG_PARTITIONS + 1)
+    first = asyncio.create_task(table.topic("long"))
+    await asyncio.sleep(0)
+    assert len(table._building) == 1
+    producer.clock.advance(17_000)
+    producer.set_topics({"long": LONG_PARTITIONS + 1 + grows})
+    second = await table.topic("long")
+    assert second is not None
+    assert second.topic is producer.cache.topics["long"]
+    assert (header(second, b"age"), header(second, b"pilotfish-metadata-version")) == (b"0", b"boot-2")
+    assert await first is second
+    assert not table._building

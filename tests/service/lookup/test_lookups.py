@@ -23,6 +23,7 @@ from service.admission.caller import ANYONE, Caller, TopicRules
 from service.lookup.fast_lookups import FastLookups, ParkedLookups
 from service.native.leaders import MAX_BODY_BYTES, LeaderLookup, parse_lookups
 from service.native.schemas import MAX_LOOKUPS
+from service.observe.http_metrics import Observed
 from service.wire.asgi import Peer, respond_with
 from service.wire.strict_json import BodyError
 from tests.support.coroutine_tests import run, until
@@ -670,12 +671,15 @@ def asked(web: NativeApp, path: str, end: str) -> tuple[httpx.Response, dict[str
 def test_both_ways_ask_the_same_and_answer_the_same() -> None:
     for path in PLAIN:
         for end in ("appears", "missing", "late"):
-            here, asked_here = asked(NativeApp(), path, end)
-            there, asked_there = asked(NativeApp(), within(path), end)
+            kafka = {"reconnect.backoff.max.ms": "9000"}
+            here, asked_here = asked(NativeApp(kafka=kafka), path, end)
+            there, asked_there = asked(NativeApp(kafka=kafka), within(path), end)
             assert asked_here == asked_there, (path, end)
             assert (here.status_code, here.json()) == (there.status_code, there.json()), (path, end)
             assert here.headers.keys() == there.headers.keys(), (path, end)
             assert here.headers["content-type"] == there.headers["content-type"], (path, end)
+            retry_after = here.headers.get("retry-after")
+            assert retry_after == there.headers.get("retry-after") == ("9" if end == "late" else None)
 
 
 async def nobody(scope: Scope, receive: Receive, send: Send) -> None:
@@ -685,7 +689,9 @@ async def nobody(scope: Scope, receive: Receive, send: Send) -> None:
 def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
     web = NativeApp()
     sidecar = web.app.sidecar
-    parked = ParkedLookups(nobody, sidecar.lookups, lambda _: False, sidecar.http, sidecar.failed)
+    parked = ParkedLookups(
+        nobody, sidecar.lookups, lambda _: False, sidecar.http, sidecar.failed, sidecar.retry_after
+    )
 
     def end(ticket: FakeTicket) -> None:
         assert sidecar.http.in_progress == 1
@@ -698,6 +704,34 @@ def test_a_look_up_in_vain_never_gets_to_the_routes() -> None:
         assert sidecar.http.in_progress == 0, path
     assert {(method, status) for method, _, status in counted(sidecar.http)} == {("GET", "404")}
     assert 0 < seconds_of(sidecar.http) < perf_counter() - began
+
+
+def test_the_duration_of_a_look_up_that_waited_includes_its_wait() -> None:
+    web = NativeApp()
+    sidecar, waited_s = web.app.sidecar, 0.0
+
+    async def route(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond_with(send, 204, b"text/plain", b"", [])
+
+    parked = ParkedLookups(
+        Observed(route, sidecar.http),
+        sidecar.lookups,
+        lambda _: False,
+        sidecar.http,
+        sidecar.failed,
+        sidecar.retry_after,
+    )
+
+    def end(ticket: FakeTicket) -> None:
+        nonlocal waited_s
+        began = perf_counter()
+        while waited_s < 0.1:
+            waited_s = perf_counter() - began
+        web.producer.set_topics({"orders": 3})
+        web.producer.finish(ticket, MetadataResult(web.producer.cache))
+
+    assert web.get("/v1/topics/orders", app=parked, ends=end).status_code == 204
+    assert seconds_of(sidecar.http) >= waited_s
 
 
 def test_a_look_up_is_ready_if_its_topic_is_known_and_not_too_old() -> None:
@@ -771,7 +805,9 @@ def test_a_request_that_is_not_plain_is_passed_on_as_it_came() -> None:
         await respond_with(send, 204, b"text/plain", b"", [])
 
     sidecar = web.app.sidecar
-    parked = ParkedLookups(route, sidecar.lookups, lambda _: False, sidecar.http, sidecar.failed)
+    parked = ParkedLookups(
+        route, sidecar.lookups, lambda _: False, sidecar.http, sidecar.failed, sidecar.retry_after
+    )
     topic = "/v1/topics/orders"
     for number, path in enumerate(
         (
@@ -845,3 +881,40 @@ def test_a_topic_that_goes_at_any_moment_of_its_look_up_is_answered_as_gone(path
         producer.reads = reads
         statuses.append(web.get(f"{path}").status_code)
     assert set(statuses) == {404, 200}
+
+
+# -- one deadline --------------------------------------------------------------------------------------------
+
+
+async def test_a_topic_that_proves_to_be_gone_is_waited_for_until_the_deadline_of_its_request() -> None:
+    web = NativeApp()
+    web.producer.set_topics({"orders": 3})
+    web.producer.holds_refreshes = True
+    web.producer.clock.advance(17_000)
+    began_ms = web.producer.clock.now_ms()
+    async with web.client() as client:
+        asked = asyncio.create_task(client.get("/v1/topics/orders?max_block_ms=2000"))
+        await until(lambda: web.producer.waiting)
+        web.producer.clock.advance(200)
+        web.producer.set_topics({})
+        web.producer.finish(web.producer.waiting[0], MetadataResult(web.producer.cache))
+        await until(lambda: web.producer.waiting)
+        assert web.producer.waiting[0].asked["deadline_ms"] == began_ms + 2_000
+        web.producer.say_unknown(web.producer.waiting[0])
+        assert (await asked).status_code == 404
+
+
+async def test_old_topics_are_not_refreshed_first_when_the_time_went_by_with_an_unknown_one() -> None:
+    web = NativeApp()
+    web.producer.set_topics({"orders": 3})
+    web.producer.holds_refreshes = True
+    web.producer.clock.advance(17_000)
+    body = {"lookups": [{"topic": name, "partition": 0} for name in ("absent", "orders")]}
+    async with web.client() as client:
+        asked = asyncio.create_task(client.post("/v1/leaders?max_block_ms=3600000", json=body))
+        await until(lambda: web.producer.waiting)
+        web.producer.clock.advance(3_600_000)
+        web.producer.time_out(web.producer.waiting[0])
+        absent, orders = (await asked).json()["results"]
+    assert absent["error"]["kafka_error"] == "REQUEST_TIMED_OUT"
+    assert orders["leader"]["id"] == 1

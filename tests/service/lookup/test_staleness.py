@@ -189,6 +189,82 @@ def test_a_broker_is_as_young_as_demanded_with_all_that_it_leads(sidecar: Simula
     run(scenario())
 
 
+def test_a_partition_that_was_added_is_never_404_however_many_large_topics_are_looked_up(
+    sidecar: SimulatedSidecar,
+) -> None:
+    async def scenario() -> None:
+        topics = [f"t-{n}" for n in range(4)]
+        for topic in topics:
+            sidecar.controller.create_topic(topic, partitions=2_000, replication_factor=1)
+        await sidecar.sleep(1_000)
+        for topic in topics:
+            await sidecar.get(f"/v1/topics/{topic}/partitions/0")
+        await sidecar.sleep(60_000)
+        for topic in topics:
+            sidecar.controller.add_partitions(topic, 2_001)
+        paths = [f"/v1/topics/{topic}/partitions/2000" for topic in topics]
+        answers = [(await sidecar.get(path)).status_code for path in paths]
+        assert answers == [200, 200, 503, 503], "a refresh costs four tokens, and there were five"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("path", ["topics/orders", "topics/orders/leader?partition=0", "brokers/1"])
+def test_who_demands_an_age_does_not_get_a_topic_that_only_one_broker_has_reported_missing(
+    sidecar: SimulatedSidecar, path: str
+) -> None:
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", assignment=[[1, 2, 3]], replication_factor=3)
+        await sidecar.sleep(1_000)
+        assert (await sidecar.get("/v1/topics/orders")).status_code == 200
+        await sidecar.sleep(3_000)
+        sidecar.controller.delete_topic("orders")
+        answer = await sidecar.get(f"/v1/{path}{'&' if '?' in path else '?'}max_age_ms=1000")
+        if path == "brokers/1":
+            assert (answer.json()["leads"], answer.headers["age"]) == ([], "0")
+        else:
+            assert answer.status_code == 404
+
+    run(scenario())
+
+
+def test_a_demand_that_one_broker_alone_cannot_meet_is_503_at_its_deadline() -> None:
+    sidecar = SimulatedSidecar(brokers=1)
+
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", partitions=1)
+        await sidecar.sleep(1_000)
+        assert (await sidecar.get("/v1/topics/orders")).status_code == 200
+        sidecar.controller.delete_topic("orders")
+        await sidecar.sleep(1_000)
+        began_ms = sidecar.clock.now_ms()
+        answer = await sidecar.get("/v1/topics/orders?max_age_ms=0&max_block_ms=1000")
+        assert (answer.status_code, answer.json()["waited_ms"]) == (503, 1_000)
+        assert sidecar.clock.now_ms() - began_ms == 1_000
+        assert (await sidecar.get("/v1/topics/orders")).status_code == 200, "without a demand it is served"
+        assert (await sidecar.get("/v1/topics/orders?max_age_ms=0")).status_code == 404
+
+    run(scenario())
+    sidecar.close()
+
+
+def test_one_report_that_a_topic_is_missing_is_404_for_nobody(sidecar: SimulatedSidecar) -> None:
+    async def scenario() -> None:
+        sidecar.controller.create_topic("orders", assignment=[[1, 2, 3]], replication_factor=3)
+        await sidecar.sleep(1_000)
+        sidecar.brokers.amnesiac = {1, 2, 3}
+        one = {"records": [{"value": 1}]}
+        produced = await sidecar.ask("POST", "/v1/topics/orders/records?max_block_ms=20", json=one)
+        assert (produced.status_code, produced.json()["kafka_error"]) == (503, "REQUEST_TIMED_OUT")
+        await sidecar.sleep(10_000)
+        answer = await sidecar.get("/v1/topics/orders?max_block_ms=20")
+        assert (answer.status_code, answer.json()["kafka_error"]) == (503, "REQUEST_TIMED_OUT")
+        sidecar.brokers.amnesiac = set()
+        assert (await sidecar.get("/v1/topics/orders")).status_code == 200
+
+    run(scenario())
+
+
 # -- what it costs the brokers -------------------------------------------------------------------------------
 
 

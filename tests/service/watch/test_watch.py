@@ -22,9 +22,11 @@ from tests.support.coroutine_tests import timed, until
 from tests.support.event_stream import KnownCluster, watching
 from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import node, partition, topic
+from tests.support.tokens import TokensFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import httpx
 
@@ -401,6 +403,53 @@ async def test_the_first_answer_of_a_broker_and_another_cluster_begin_the_stream
         second = await watch.next("snapshot")
         assert second.data["cluster_id"] == "another"
         assert number(second) > number(first) > number(empty)
+
+
+async def test_a_cluster_that_changes_while_a_watcher_gets_the_one_before_begins_the_stream_anew() -> None:
+    web = of_orders()
+    async with watching(web.app, "/v1/watch") as slow, watching(web.app, "/v1/watch") as quick:
+        await slow.next("snapshot")
+        await quick.next("snapshot")
+        slow.stall()
+        for cluster in ("second", "third"):
+            web.producer.set_topics([described("orders", [1])], cluster_id=cluster)
+            await quick.next("reset")
+            await quick.next("snapshot")
+        slow.go_on()
+        for cluster in ("second", "third"):
+            assert (await slow.next("reset")).data["reason"] == "cluster_changed"
+            assert (await slow.next("snapshot")).data["cluster_id"] == cluster
+
+
+async def test_the_errors_after_a_change_of_the_cluster_are_what_its_brokers_say(tmp_path: Path) -> None:
+    tokens = TokensFile(tmp_path, shop={"read": ["absent", "orders"]})
+    web = NativeApp(tokens_file=tokens.setting)
+    query = "topics=absent,hidden,orders"
+
+    def errors(snapshot: Any) -> dict[str, str]:
+        return {error["topic"]: error["error"]["kafka_error"] for error in snapshot["errors"]}
+
+    hidden = {"hidden": "TOPIC_AUTHORIZATION_FAILED"}
+    headers = tokens.of("shop")
+    async with watching(web.app, f"/v1/watch?{query}", headers) as watch, web.client() as client:
+        await until(lambda: web.producer.waiting)
+        web.producer.time_out(web.producer.waiting[0])
+        late = errors((await watch.next("snapshot")).data)
+        assert late == hidden | dict.fromkeys(("absent", "orders"), "REQUEST_TIMED_OUT")
+        path = f"/v1/watch/changes?{query}&last_event_id={version(web, 1)}"
+        polled = asyncio.create_task(client.get(path, headers=headers))
+        await until(lambda: web.producer.waiting)
+        web.producer.time_out(web.producer.waiting[0])
+        await until(lambda: web.app.sidecar.feed.watchers == 2)
+        web.producer.set_topics([described("orders", [1])])
+        for _ in range(2):
+            await until(lambda: web.producer.waiting)
+            assert web.producer.waiting[0].asked["names"] == ["absent"]
+            web.producer.say_unknown(web.producer.waiting[0])
+        await watch.next("reset")
+        expected = hidden | {"absent": "UNKNOWN_TOPIC_OR_PARTITION"}
+        assert errors((await watch.next("snapshot")).data) == expected
+        assert errors((await polled).json()["snapshot"]) == expected
 
 
 def number(event: ServerSentEvent) -> int:

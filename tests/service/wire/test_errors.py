@@ -101,6 +101,7 @@ def test_a_request_that_a_shutdown_ends_may_be_repeated_if_nothing_of_it_was_sen
     failure = RecordFailure(ProducerClosedError("closed"), Phase.METADATA, written, 900)
     problem = problem_of_failure(failure)
     assert (problem.status, problem.retriable) == expected
+    assert (problem.kafka_error, problem.code) == (None, None), "Kafka has no such error"
 
 
 def test_a_time_out_after_sending_is_not_explained_away() -> None:
