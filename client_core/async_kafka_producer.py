@@ -145,6 +145,7 @@ class AsyncKafkaProducer(Generic[K, V]):
             wake_soon=self._completions.wake_soon,
             resolves_later=True,
         )
+        self._preparation.count_refused = self._producer.count_refused
         self._resolved = _Resolved(self._producer.post_at_end_of_turn)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sends_in_a_row = 0

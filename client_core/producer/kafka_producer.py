@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Final, Generic
 
 from client_core import forks
 from client_core.clock import FOREVER_MS, SystemClock
-from client_core.errors import ApiError, IllegalArgumentError, IllegalStateError, ProducerClosedError
+from client_core.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from client_core.events import NO_EVENTS
 from client_core.producer.accumulator.backlog import count_backlog
 from client_core.producer.requests.blocking_calls import BlockingCalls
-from client_core.producer.requests.least_loaded_call import CLOSED_WHILE_WAITING
 from client_core.producer.requests.lookup_requests import LookupRequests
 from client_core.producer.requests.pending_request import PendingRequest, ProduceTicket
 from client_core.producer.requests.preparation import Preparation
 from client_core.producer.requests.quick_append import QuickAppend
 from client_core.producer.requests.record_checks import (
-    check_arguments,
     check_records,
     check_topics,
     checked_topics,
@@ -34,7 +32,7 @@ from client_core.producer.requests.submissions import CLOSED
 from client_core.producer.results.future_record_metadata import FutureRecordMetadata, renew_lock
 from client_core.producer.results.producer_metrics import ProducerMetrics
 from client_core.producer.results.producer_record import K, V
-from client_core.producer.results.status import ClientStatus, CloseReport
+from client_core.producer.results.status import ClientStatus, CloseReport, do_nothing
 from client_core.producer.results.ticket import CallInline, CancelTicket
 from client_core.producer.sender import unclosed_producers
 from client_core.producer.sender.io_thread import wake_now
@@ -147,8 +145,9 @@ class KafkaProducer(Generic[K, V]):
         self._transaction_manager = parts.transaction_manager
         self._pool = parts.pool
         self._accumulator = parts.accumulator
-        if self._metrics is not None:
-            self._accumulator.failed.notify = self._metrics.records_failed
+        #: Counts refused records in `metrics()`: their topic and number. Any thread.
+        self.count_refused: Final = do_nothing if self._metrics is None else self._metrics.records_failed
+        preparation.count_refused = self._accumulator.failed.notify = self.count_refused
         self._submissions = parts.submissions
         self._parked = parts.submissions.parked
         self._sender = parts.sender
@@ -345,8 +344,9 @@ class KafkaProducer(Generic[K, V]):
         SerializationError for values that are not bytes, RecordTooLargeError (PROD-07, PROD-12), and
         IllegalStateError after close.
 
-        `checked`: the records have passed `check`, on any thread. `in_chunks`: the I/O thread appends them, a
-        chunk per turn: many records or long keys would hold the caller's thread. Later requests wait.
+        `checked`: the records have passed `check`, on any thread, and have headers that do not change.
+        `in_chunks`: the I/O thread appends them, a chunk per turn: many records or long keys would hold the
+        caller's thread. Later requests wait.
         """
         self._ensure_open()
         if not records:
@@ -361,7 +361,7 @@ class KafkaProducer(Generic[K, V]):
         now_ms, submissions = self.clock.now_ms(), self._submissions
         try:
             if not checked:
-                check_records(topic, plain, self.config.max_request_size, self.config.buffer_memory)
+                plain = check_records(topic, plain, self.config.max_request_size, self.config.buffer_memory)
             request = PendingRequest(
                 topic,
                 plain,
@@ -380,8 +380,8 @@ class KafkaProducer(Generic[K, V]):
         except Exception as error:
             if preparation is not None:
                 preparation.all_failed(plain, error)
-            if self._metrics is not None and isinstance(error, ApiError):
-                self._metrics.records_failed(topic, len(plain))
+            if isinstance(error, KafkaError):
+                self.count_refused(topic, len(plain))
             raise
         return ProduceTicket(request, submissions.cancel)  # not self: a ticket must not keep it alive
 
@@ -409,7 +409,7 @@ class KafkaProducer(Generic[K, V]):
         future = FutureRecordMetadata(on_done)
         plain: ProducerRecord = record  # type: ignore[assignment]  # no serializer: bytes
         if not self._quick_append.append(plain, future):
-            self._send_slowly(plain, future)
+            self._blocking_calls.send(plain, future)
         return future
 
     def _send_prepared(
@@ -422,22 +422,11 @@ class KafkaProducer(Generic[K, V]):
         future = FutureRecordMetadata(preparation.before(on_done, plain))
         if not self._quick_append.append(plain, future):
             try:
-                self._send_slowly(plain, future)
+                self._blocking_calls.send(plain, future)
             except Exception as error:
                 preparation.failed(plain, error)
                 raise
         return future
-
-    def _send_slowly(self, record: ProducerRecord, future: FutureRecordMetadata) -> None:
-        """Appends one record, waiting for what it needs. Java's ApiExceptions become the future's error."""
-        check_arguments(record)
-        try:
-            self._blocking_calls.send(record, future)
-        except ApiError as error:
-            _log.debug("A record for topic %s was not appended: %s", record.topic, error)
-            if not self._accumulator.failed.add_if_open(record.topic):  # so it was never accepted
-                raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
-            future.fail(error)
 
     def flush(self) -> None:
         """Sends all accepted records without linger; blocks until each is acknowledged or failed.

@@ -262,7 +262,7 @@ def test_a_key_chooses_the_partition_and_a_partition_goes_before_it() -> None:
     ],
 )
 @pytest.mark.behaviour("PROD-12")
-@pytest.mark.java("KafkaProducerTest.negativePartitionShouldThrow")
+@pytest.mark.java("KafkaProducerTest.negativePartitionShouldThrow", "ProducerRecordTest.InvalidRecords")
 def test_arguments_are_checked_by_both_ways_in(record: ProducerRecord, message: str) -> None:
     rig = ProducerRig(topics={"orders": 1})
     with pytest.raises(IllegalArgumentError) as caught:

@@ -50,11 +50,11 @@ UNKNOWN, INVALID = 3, 17
 PATIENCE_S: Final = patient(30)
 
 LEFT_OUT: Final = {
-    "KafkaProducerTest.ConstructorWithSerializers": "keys and values are bytes here, without serializers",
-    "KafkaProducerTest.NoSerializerProvided": "keys and values are bytes here; there are no serializers",
-    "KafkaProducerTest.SerializerClose": "keys and values are bytes here; there are no serializers",
+    "KafkaProducerTest.NoSerializerProvided": "without serializers, keys and values are bytes",
+    "KafkaProducerTest.SerializerClose": "a serializer is a function, which holds nothing to close",
     "KafkaProducerTest.PartitionerClose": "the partitioner is part of this client and holds nothing to close",
     "KafkaProducerTest.ConstructorFailureCloseResource": "what is closed there is a reporter of metrics",
+    "ProducerRecordTest.EqualsAndHashCode": "a record is a NamedTuple, which Python compares",
 }
 
 
@@ -267,7 +267,11 @@ def test_a_record_without_a_timestamp_gets_the_time_after_the_wait() -> None:
 
 
 @pytest.mark.behaviour("PROD-12")
-@pytest.mark.java("KafkaProducerTest.NullTopicName", "KafkaProducerTest.PartitionsForWithNullTopic")
+@pytest.mark.java(
+    "KafkaProducerTest.NullTopicName",
+    "KafkaProducerTest.PartitionsForWithNullTopic",
+    "ProducerRecordTest.InvalidRecords",
+)
 def test_a_topic_that_is_none_is_refused() -> None:
     nothing: Any = None
     rig = ProducerRig(topics={"orders": 1})
@@ -300,6 +304,19 @@ def test_headers_go_out_as_they_were_when_the_record_was_sent() -> None:
     with pytest.raises(AttributeError):
         record.headers = ()  # type: ignore[misc]
     assert record.headers[0] == ("test", b"header2")
+
+
+@pytest.mark.parametrize("header", [("n", b"0"), ["n", b"0"]], ids=["of tuples", "of lists"])
+def test_the_headers_of_a_record_that_waits_may_be_changed(header: Any) -> None:
+    """Java's ProducerRecord has a copy of them from the start."""
+    rig = ProducerRig(topics={})
+    headers: Any = [header]
+    rig.submit("orders", ProducerRecord("orders", b"a", headers=headers))
+    if isinstance(header, list):
+        header[1] = b"1"
+    headers.append(("of", b"the next record"))
+    rig.learn({"orders": 1}, turns=2)
+    assert sent_headers(rig) == [(("n", b"0"),)]
 
 
 @pytest.mark.java("KafkaProducerTest.HeadersFailure")

@@ -21,6 +21,7 @@ def test_nothing_is_expected_to_be_packed_before_something_was() -> None:
 
 
 @pytest.mark.behaviour("REC-05")
+@pytest.mark.java("CompressionRatioEstimatorTest.UpdateEstimation")
 @pytest.mark.parametrize(
     ("expected", "observed", "then"),
     [

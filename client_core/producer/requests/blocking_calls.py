@@ -7,16 +7,17 @@ KafkaProducer.doSend, waitOnMetadata, flush, Kafka 4.3.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from client_core.clock import FOREVER_MS
-from client_core.errors import KafkaError, ProducerClosedError
+from client_core.errors import ApiError, KafkaError, ProducerClosedError
 from client_core.events import WaitFinished
 from client_core.latch import Latch
 from client_core.producer.requests.appending import append_blocking
 from client_core.producer.requests.least_loaded_call import CLOSED_WHILE_WAITING
 from client_core.producer.requests.metadata_wait import BlockingMetadataWait
-from client_core.producer.requests.record_checks import check_topics, ensure_valid_size
+from client_core.producer.requests.record_checks import check_arguments, check_topics, ensure_valid_size
 from client_core.producer.results.ticket import Phase
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from client_core.producer.results.producer_record import ProducerRecord
     from client_core.producer.results.ticket import Completions
     from client_core.producer.settings.config import ProducerConfig
+
+_log: Final = logging.getLogger(__name__)
 
 #: A flush's name in WaitFinished.
 FLUSH: Final = "flush"
@@ -80,7 +83,20 @@ class BlockingCalls:
         return self._metadata_wait.for_topic(topic, partition, max_wait_ms if can_wait else 0)
 
     def send(self, record: ProducerRecord, future: FutureRecordMetadata) -> None:
-        """Appends a checked record. `KafkaProducer.send` maps what this raises."""
+        """Appends one record, waiting for what it needs. Java's ApiExceptions become the future's error."""
+        try:
+            check_arguments(record)
+            self._append(record, future)
+        except ApiError as error:
+            _log.debug("A record for topic %s was not appended: %s", record.topic, error)
+            if not self._accumulator.failed.add_if_open(record.topic):  # so it was never accepted
+                raise ProducerClosedError(CLOSED_WHILE_WAITING) from error
+            future.fail(error)
+        except KafkaError:
+            self._accumulator.failed.notify(record.topic, 1)
+            raise
+
+    def _append(self, record: ProducerRecord, future: FutureRecordMetadata) -> None:
         config = self._config
         try:
             cache, waited_ms = self.wait_on_metadata(record.topic, record.partition, config.max_block_ms)

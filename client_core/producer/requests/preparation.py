@@ -1,9 +1,9 @@
 """Prepares a record before it is checked: interceptors may replace it, then serializers make bytes of it.
 
 Interceptors see each record as the caller gave it, and later what became of it. An interceptor that raises is
-logged once, and its record continues without it. A serializer that raises fails its record alone. Caller's
-thread; acknowledgements run where the producer reports them. Source: ProducerInterceptors, Serializer,
-KafkaProducer.doSend, Kafka 4.3.
+logged once, and its record continues without it. One that returns no record, and a serializer that raises,
+fail their record alone. Caller's thread; acknowledgements run where the producer reports them. Source:
+ProducerInterceptors, Serializer, KafkaProducer.doSend, Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
-from client_core.errors import SerializationError
+from client_core.errors import IllegalArgumentError, SerializationError
 from client_core.producer.results.producer_record import K, ProducerRecord, RecordMetadata, V
+from client_core.producer.results.status import do_nothing
 from client_core.uncaught import is_interrupt
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Preparation(Generic[K, V]):
         self._serialize_value = value_serializer
         self._interceptors = tuple(interceptors)
         self._logged: set[tuple[int, str]] = set()
+        #: Called with the topic and the number of records that are refused here.
+        self.count_refused: Callable[[str, int], None] = do_nothing
 
     @property
     def changes_nothing(self) -> bool:
@@ -74,22 +77,38 @@ class Preparation(Generic[K, V]):
         return not self._interceptors and self._serialize_key is None and self._serialize_value is None
 
     def prepared(self, record: ProducerRecord[K, V]) -> ProducerRecord:
-        """Returns the record to append. Raises SerializationError, with the serializer's exception as cause.
+        """Returns the record to append.
 
-        Interceptors are notified of the record that a serializer refused.
+        Raises SerializationError, with the serializer's exception as cause, and IllegalArgumentError for an
+        interceptor that returns no record. Interceptors are notified of the record.
         """
-        for interceptor in self._interceptors:
-            try:
-                record = interceptor.on_send(record)
-            except Exception:  # noqa: BLE001 -- user code: the record continues without it
-                self._log_once(interceptor, "on_send")
+        return self.all_prepared((record,))[0]
+
+    def _prepared(self, record: ProducerRecord[K, V]) -> ProducerRecord:
         try:
+            for interceptor in self._interceptors:
+                record = self._seen_by(interceptor, record)
             value = _bytes_of(record.topic, "value", record.value, self._serialize_value)
             key = _bytes_of(record.topic, "key", record.key, self._serialize_key)
-        except SerializationError as error:
+        except (IllegalArgumentError, SerializationError) as error:
             self.failed(record, error)
             raise
         return ProducerRecord(record.topic, value, key, record.partition, record.timestamp_ms, record.headers)
+
+    def _seen_by(
+        self, interceptor: ProducerInterceptor[K, V], record: ProducerRecord[K, V]
+    ) -> ProducerRecord[K, V]:
+        try:
+            made: object = interceptor.on_send(record)
+        except Exception:  # noqa: BLE001 -- user code: the record continues without it
+            self._log_once(interceptor, "on_send")
+            return record
+        if not isinstance(made, ProducerRecord):
+            raise IllegalArgumentError(
+                f"Interceptor {type(interceptor).__name__}.on_send returned a {type(made).__name__} for "
+                f"topic {record.topic}; it must return a ProducerRecord"
+            )
+        return made
 
     def failed(self, record: ProducerRecord[object, object], error: Exception) -> None:
         """Notifies the interceptors of a record that failed before a partition was chosen for it."""
@@ -99,9 +118,10 @@ class Preparation(Generic[K, V]):
         """Returns a request's records to append: all of them, or it raises what `prepared` raises."""
         made: list[ProducerRecord] = []
         try:
-            made.extend(map(self.prepared, records))  # those before the one that raises stay in it
-        except SerializationError as error:
+            made.extend(map(self._prepared, records))  # those before the one that raises stay in it
+        except (IllegalArgumentError, SerializationError) as error:
             self.all_failed(made, error)
+            self.count_refused(records[0].topic, len(records))
             raise
         return made
 

@@ -22,7 +22,7 @@ from client_core.record.record_content import EncodedHeaders
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from client_core.producer.results.producer_record import ProducerRecord
+    from client_core.producer.results.producer_record import Headers, ProducerRecord
 
 #: The most bytes of a record besides key and value: the batch's header of 61, the record's own 21, and three
 #: lengths. A record that is smaller than the limit by more than this needs no exact count.
@@ -121,8 +121,12 @@ def largest_sure_to_fit(max_request_bytes: int, buffer_memory_bytes: int) -> int
 
 def check_records(
     topic: str, records: Sequence[ProducerRecord], max_request_bytes: int, buffer_memory_bytes: int
-) -> None:
-    """Checks one request's records, which are all for `topic`; a RecordTooLargeError has the record_index."""
+) -> Sequence[ProducerRecord]:
+    """Checks one request's records, which are all for `topic`; a RecordTooLargeError has the record_index.
+
+    Returns the records, with copies of headers that their caller could change while the request waits.
+    """
+    fixed: dict[int, ProducerRecord] = {}
     sure_to_fit_bytes = largest_sure_to_fit(max_request_bytes, buffer_memory_bytes)
     for index, record in enumerate(records):
         of_topic, value, key, partition, timestamp_ms, headers = record
@@ -148,6 +152,16 @@ def check_records(
         except RecordTooLargeError as error:
             error.record_index = index
             raise
+        if _may_change(headers):
+            fixed[index] = record._replace(headers=tuple((name, value) for name, value in headers))
+    return [fixed.get(index, record) for index, record in enumerate(records)] if fixed else records
+
+
+def _may_change(headers: Headers) -> bool:
+    """Returns whether these are lists, for example. Java's ProducerRecord copies its headers at once."""
+    if not headers or isinstance(headers, EncodedHeaders):
+        return False
+    return not (isinstance(headers, tuple) and all(isinstance(header, tuple) for header in headers))
 
 
 def ensure_valid_size(record: ProducerRecord, max_request_bytes: int, buffer_memory_bytes: int) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from client_core import events as e
 from client_core.error_codes import Errors
+from client_core.record.record_batch import HEADER_SIZE
 
 if TYPE_CHECKING:
     from client_core.clock import Clock
@@ -146,14 +147,15 @@ class ProducerMetrics:
             case e.BatchSent():
                 sent = ("record-send", event.records), ("batch-size", event.batch_bytes)
                 add(now_ms, *sent, ("record-queue-time", event.queue_ms))
-                if event.raw_bytes:
-                    add(now_ms, ("compression", event.batch_bytes / event.raw_bytes))
+                packed_bytes, raw_bytes = event.batch_bytes - HEADER_SIZE, event.raw_bytes - HEADER_SIZE
+                if raw_bytes > 0:  # of the records: a batch's header is never compressed
+                    add(now_ms, ("compression", packed_bytes / raw_bytes))
             case e.RequestCompleted():
                 values = [("request", 1), ("outgoing-byte", event.sent_bytes)]
                 if event.received_bytes:
                     values += ("response", 1), ("incoming-byte", event.received_bytes)
-                if event.api == "Produce":
-                    values.append(("request-latency", event.latency_ms))
+                    if event.api == "Produce":
+                        values.append(("request-latency", event.latency_ms))
                 add(now_ms, *values)
                 _named(self._nodes, event.node_id).add(now_ms, *values)
             case e.ProduceFinished() if event.error is Errors.NONE:

@@ -127,7 +127,7 @@ class FailedRecords:
         self._earlier = 0
         self._records: Counter[tuple[str, int | None]] | None = None
         #: Called with the topic and the number of records that have failed.
-        self.notify: Callable[[str, int], None] = _do_nothing
+        self.notify: Callable[[str, int], None] = do_nothing
 
     def add(self, topic: str, partition: int | None, records: int) -> None:
         """Counts failures that were reported to callers. `partition` None: the records were in no batch."""
@@ -174,5 +174,5 @@ class FailedRecords:
         return CloseReport(tuple(Unacknowledged(*where, count) for where, count in records.items()), earlier)
 
 
-def _do_nothing(topic: str, records: int) -> None:
+def do_nothing(topic: str, records: int) -> None:
     """The default of `notify`."""

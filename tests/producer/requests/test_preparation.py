@@ -15,6 +15,7 @@ import pytest
 from client_core import (
     AsyncKafkaProducer,
     IllegalArgumentError,
+    InvalidTopicError,
     KafkaProducer,
     ProducerConfig,
     ProducerInterceptor,
@@ -108,6 +109,13 @@ class Leaves(Raises):
         raise self.error
 
 
+class Forgets(Raises):
+    """Its on_send lacks a `return`."""
+
+    def on_send(self, record: Record) -> Record:
+        return None  # type: ignore[return-value]
+
+
 def _config(cluster: FakeCluster) -> ProducerConfig:
     given = {**QUICK, "bootstrap.servers": cluster.bootstrap_servers, "max.request.size": 1_000}
     return ProducerConfig.from_mapping({name: str(value) for name, value in given.items()})
@@ -195,7 +203,11 @@ def send(request: pytest.FixtureRequest) -> Way:
 
 
 @pytest.mark.behaviour("INT-01")
-@pytest.mark.java("ProducerInterceptorsTest.OnSendChain")
+@pytest.mark.java(
+    "ProducerInterceptorsTest.OnSendChain",
+    "KafkaProducerTest.ConstructorWithSerializers",
+    "KafkaProducerTest.InterceptorConstructClose",
+)
 def test_interceptors_see_records_before_the_serializers_each_what_the_one_before_it_made(
     cluster: FakeCluster, send: Way
 ) -> None:
@@ -239,6 +251,44 @@ def test_an_interceptor_that_leaves_costs_neither_the_records_nor_the_other_inte
     assert seen.closes == 1
 
 
+@pytest.mark.behaviour("INT-01")
+def test_an_interceptor_that_returns_no_record_is_named_in_the_records_error(
+    cluster: FakeCluster, send: Way
+) -> None:
+    seen = Seen()
+    record: Record = ProducerRecord(TOPIC, {"n": 1}, partition=0)
+    (error,) = send(cluster, [seen, Forgets()], [record])
+    assert isinstance(error, IllegalArgumentError)
+    assert str(error) == (
+        "Interceptor Forgets.on_send returned a NoneType for topic orders; it must return a ProducerRecord"
+    )
+    assert seen.sent == [record]
+    assert seen.ended == [(RecordMetadata(TOPIC, 0, None, -1), error)]
+    assert not cluster.records(TOPIC)
+
+
+@pytest.mark.behaviour("INT-01")
+def test_of_a_request_with_a_refused_record_interceptors_hear_of_each_that_they_saw(
+    cluster: FakeCluster,
+) -> None:
+    class Skips(Forgets):
+        def on_send(self, record: Record) -> Record:
+            return super().on_send(record) if record.value == {"n": 1} else record
+
+    seen = Seen()
+    with _producer(cluster, [seen, Skips()]) as producer, pytest.raises(IllegalArgumentError) as refused:
+        producer.submit(
+            TOPIC,
+            [ProducerRecord(TOPIC, {"n": n}) for n in range(3)],
+            block_deadline_ms=PATIENCE_MS,
+            deadline_ms=PATIENCE_MS,
+            done=print,
+        )
+    assert [record.value for record in seen.sent] == [{"n": 0}, {"n": 1}]
+    assert [error for _, error in seen.ended] == [refused.value] * 2
+    assert not cluster.records(TOPIC)
+
+
 @pytest.mark.behaviour("INT-02")
 def test_a_serializer_that_raises_fails_its_record_alone(cluster: FakeCluster, send: Way) -> None:
     seen = Seen()
@@ -259,7 +309,11 @@ def test_a_serializer_that_raises_fails_its_record_alone(cluster: FakeCluster, s
 
 
 @pytest.mark.behaviour("INT-01")
-@pytest.mark.java("ProducerInterceptorsTest.OnAcknowledgementWithErrorChain")
+@pytest.mark.java(
+    "ProducerInterceptorsTest.OnAcknowledgementWithErrorChain",
+    "KafkaProducerTest.InterceptorPartitionSetOnTooLargeRecord",
+    "RecordMetadataTest.ConstructionWithMissingBatchIndex",
+)
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
@@ -313,6 +367,22 @@ def test_the_callers_callback_comes_after_the_interceptors(cluster: FakeCluster)
         done = producer.send(ProducerRecord(TOPIC, {"n": 1}), lambda _: ended_before.append(len(seen.ended)))
         done.result(PATIENCE_S)
     assert ended_before == [1]
+
+
+@pytest.mark.java("KafkaProducerTest.CallbackAndInterceptorHandleError")
+def test_interceptors_and_the_callback_hear_of_a_record_whose_topic_brokers_refuse(
+    cluster: FakeCluster,
+) -> None:
+    seen = Seen()
+    heard: list[Exception | None] = []
+    with KafkaProducer(_config(cluster), value_serializer=as_json, interceptors=[seen]) as producer:
+        future = producer.send(
+            ProducerRecord("topic abc", {"n": 1}), lambda done: heard.append(done.exception())
+        )
+        error = future.exception(PATIENCE_S)
+    assert isinstance(error, InvalidTopicError)
+    assert heard == [error]
+    assert seen.ended == [(RecordMetadata("topic abc", -1, None, -1), error)]
 
 
 class Closed(ProducerInterceptor[bytes | None, bytes | None]):

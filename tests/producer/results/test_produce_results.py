@@ -332,7 +332,7 @@ def batch_of(*futures: FutureRecordMetadata) -> ProducerBatch:
     return batch
 
 
-@pytest.mark.java("RecordSendTest.Timeout")
+@pytest.mark.java("RecordSendTest.Timeout", "RecordMetadataTest.ConstructionWithBatchIndexOffset")
 def test_it_times_out_until_it_is_done_and_then_has_its_offset() -> None:
     futures = [FutureRecordMetadata() for _ in range(3)]
     batch = batch_of(*futures)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from client_core import (
     NO_EVENTS,
+    AsyncKafkaProducer,
     BatchRetried,
     BatchSent,
     BatchSplit,
     Errors,
+    IllegalArgumentError,
     KafkaProducer,
     NodeDisconnected,
     NodeReady,
@@ -23,13 +25,15 @@ from client_core import (
     ProducerRecord,
     RecordTooLargeError,
     RequestCompleted,
+    SerializationError,
     TimeoutError,
     WaitFinished,
 )
 from client_core.producer.results.producer_metrics import ProducerMetrics
 from client_core.producer.results.status import BufferStatus, ClientStatus, MetadataStatus
 from client_core.testing import FakeCluster
-from tests.support.live_producer import PATIENCE_S, QUICK, submit
+from tests.support.coroutine_tests import run
+from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, QUICK, submit
 from tests.support.mock_clock import MockClock
 from tests.support.recorded_events import RecordedEvents
 
@@ -61,21 +65,22 @@ def _sent(records: int, batch_bytes: int = 100, raw_bytes: int = 100, queue_ms: 
 def test_totals_count_for_ever_and_rates_averages_and_maxima_over_two_windows() -> None:
     clock = MockClock()
     metrics = ProducerMetrics(clock, NO_EVENTS)
-    metrics.emit(_sent(60, batch_bytes=100, raw_bytes=200, queue_ms=4))
+    metrics.emit(_sent(60, batch_bytes=161, raw_bytes=261, queue_ms=4))
     first = _read(metrics)
     assert (first["record-send-total"], first["record-send-rate"]) == (60, 2)  # of one window at least
-    assert (first["batch-size-avg"], first["batch-size-max"]) == (100, 100)
+    assert (first["batch-size-avg"], first["batch-size-max"]) == (161, 161)
+    # Of the records, as Java's: a batch's header has 61 bytes, and is never compressed.
     assert (first["record-queue-time-avg"], first["compression-rate-avg"]) == (4, 0.5)
 
     clock.advance(40_000)
-    metrics.emit(_sent(20, batch_bytes=300, raw_bytes=300, queue_ms=8))
+    metrics.emit(_sent(20, batch_bytes=361, raw_bytes=361, queue_ms=8))
     second = _read(metrics)
     assert (second["record-send-total"], second["record-send-rate"]) == (80, 2)  # 80 in 40 s
-    assert (second["batch-size-avg"], second["batch-size-max"]) == (200, 300)
+    assert (second["batch-size-avg"], second["batch-size-max"]) == (261, 361)
     assert (second["record-queue-time-avg"], second["compression-rate-avg"]) == (6, 0.75)
 
     clock.advance(20_000)  # the first window is a minute old
-    assert _read(metrics)["batch-size-avg"] == 300
+    assert _read(metrics)["batch-size-avg"] == 361
     clock.advance(40_000)
     third = _read(metrics)
     assert (third["record-send-total"], third["record-send-rate"]) == (80, 0)
@@ -83,7 +88,7 @@ def test_totals_count_for_ever_and_rates_averages_and_maxima_over_two_windows() 
     assert math.isnan(third["batch-size-max"])
 
 
-def test_requests_are_counted_by_node_too_and_only_produce_has_a_latency() -> None:
+def test_requests_are_counted_by_node_too_and_only_an_answered_produce_has_a_latency() -> None:
     metrics = ProducerMetrics(MockClock(), NO_EVENTS)
     metrics.emit(RequestCompleted("Metadata", 2, 50, sent_bytes=10, received_bytes=100))
     metrics.emit(RequestCompleted("Produce", 2, 8, sent_bytes=1_000, received_bytes=20))
@@ -91,7 +96,7 @@ def test_requests_are_counted_by_node_too_and_only_produce_has_a_latency() -> No
     every, node = _read(metrics), _read(metrics, "producer-node-metrics.node-2")
     assert (every["request-total"], every["response-total"]) == (3, 2)
     assert (every["outgoing-byte-total"], every["incoming-byte-total"]) == (1_510, 120)
-    assert (every["request-latency-avg"], every["request-latency-max"]) == (6, 8)
+    assert (every["request-latency-avg"], every["request-latency-max"]) == (8, 8)
     assert (node["request-total"], node["response-total"]) == (2, 2)
     assert (node["outgoing-byte-total"], node["incoming-byte-total"]) == (1_010, 120)
     assert (node["request-latency-avg"], node["request-latency-max"]) == (8, 8)
@@ -192,3 +197,41 @@ def test_records_that_get_into_no_batch_are_errors_too() -> None:
     assert groups["producer-metrics"]["record-error-total"] == 8
     assert groups["producer-topic-metrics.missing"]["record-error-total"] == 4
     assert groups["producer-topic-metrics.orders"]["record-error-total"] == 4
+
+
+def test_records_that_are_refused_before_they_are_appended_are_errors_too() -> None:
+    """Those of Java's that `send` raises for: KafkaExceptions, but no wrong argument."""
+    records: list[Any] = [ProducerRecord("orders", text) for text in ("a", "b", "c")]
+    with FakeCluster(1) as cluster:
+        cluster.create_topic("orders")
+        given = {**QUICK, "bootstrap.servers": cluster.bootstrap_servers}
+        config = ProducerConfig.from_mapping({name: str(value).lower() for name, value in given.items()})
+        for refuse in (None, str):  # neither text nor what this serializer returns is bytes
+            serializers: dict[str, Any] = {} if refuse is None else {"value_serializer": refuse}
+            with KafkaProducer(config, **serializers) as producer:
+                with pytest.raises(SerializationError):
+                    producer.send(records[0])
+                with pytest.raises(SerializationError):
+                    producer.submit(
+                        "orders", records, block_deadline_ms=PATIENCE_MS, deadline_ms=PATIENCE_MS, done=print
+                    )
+                with pytest.raises(IllegalArgumentError):
+                    producer.send(ProducerRecord("orders", partition=-1))
+                groups = producer.metrics()
+            assert groups["producer-metrics"]["record-error-total"] == 4
+            assert groups["producer-topic-metrics.orders"]["record-error-total"] == 4
+            assert _errors_of_async(AsyncKafkaProducer(config, **serializers), records) == 4
+
+
+def _errors_of_async(unstarted: AsyncKafkaProducer, records: list[Any]) -> float:
+    """Has one record refused by `send`, and all by `submit`; returns how many are counted as errors."""
+
+    async def scenario() -> float:
+        async with unstarted as producer:
+            with pytest.raises(SerializationError):
+                await producer.send(records[0])
+            with pytest.raises(SerializationError):
+                await producer.submit("orders", records)
+            return producer.metrics()["producer-metrics"]["record-error-total"]
+
+    return run(scenario())

@@ -404,7 +404,9 @@ def test_a_default_delivery_timeout_is_raised_to_the_sum() -> None:
     assert config(linger_ms=2**40, request_timeout_ms=30_000).delivery_timeout_ms == 2**31 - 1
 
 
+@pytest.mark.java("CommonClientConfigsTest.ExponentialBackoffDefaults")
 def test_a_first_reconnect_backoff_alone_is_also_the_longest() -> None:
+    assert (config().reconnect_backoff_ms, config().reconnect_backoff_max_ms) == (50, 1_000)
     assert config(reconnect_backoff_ms=2000).reconnect_backoff_max_ms == 2000
     assert config(reconnect_backoff_ms=20, reconnect_backoff_max_ms=80).reconnect_backoff_max_ms == 80
 

@@ -407,6 +407,7 @@ SASL_REFUSED = [
     ),
     ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism", "enable one of PLAIN,"),
     ({"sasl.mechanism": "scram-sha-512"}, "sasl.mechanism", "String must be one of: PLAIN,"),
+    ({"sasl.mechanism": ""}, "sasl.mechanism", "String must be one of: PLAIN,"),
     (
         SCRAM,
         "sasl.username",
@@ -465,6 +466,7 @@ SASL_REFUSED = [
 ]
 
 
+@pytest.mark.java("CommonClientConfigsTest.InvalidSaslMechanism")
 def test_an_invalid_combination_for_sasl_names_the_setting_and_the_remedy() -> None:
     assert_refused(SASL_REFUSED, {})
 
