@@ -319,6 +319,15 @@ def test_the_headers_of_a_record_that_waits_may_be_changed(header: Any) -> None:
     assert sent_headers(rig) == [(("n", b"0"),)]
 
 
+def test_a_list_of_headers_that_is_empty_at_first_may_be_filled_while_its_record_waits() -> None:
+    rig = ProducerRig(topics={})
+    headers: Any = []
+    rig.submit("orders", ProducerRecord("orders", b"a", headers=headers))
+    headers.append(("of", b"the next record"))
+    rig.learn({"orders": 1}, turns=2)
+    assert sent_headers(rig) == [()]
+
+
 @pytest.mark.java("KafkaProducerTest.HeadersFailure")
 def test_a_record_that_could_not_be_sent_can_be_sent_again_with_other_headers() -> None:
     rig = Scripted(max_block_ms=5)

@@ -136,7 +136,7 @@ def check_records(
             and type(value) is bytes
             and partition is None
             and timestamp_ms is None
-            and not headers
+            and headers == ()
             and (key is None or type(key) is bytes)
             and len(value) + (0 if key is None else len(key)) <= sure_to_fit_bytes
         ):
@@ -152,14 +152,14 @@ def check_records(
         except RecordTooLargeError as error:
             error.record_index = index
             raise
-        if _may_change(headers):
+        if headers != () and _may_change(headers):
             fixed[index] = record._replace(headers=tuple((name, value) for name, value in headers))
     return [fixed.get(index, record) for index, record in enumerate(records)] if fixed else records
 
 
 def _may_change(headers: Headers) -> bool:
     """Returns whether these are lists, for example. Java's ProducerRecord copies its headers at once."""
-    if not headers or isinstance(headers, EncodedHeaders):
+    if isinstance(headers, EncodedHeaders):
         return False
     return not (isinstance(headers, tuple) and all(isinstance(header, tuple) for header in headers))
 
