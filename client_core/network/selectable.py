@@ -159,7 +159,7 @@ class Selectable(Protocol):
         ...
 
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
-        """Returns the credentials of its creation or last re-authentication; None without a connection.
+        """Returns the credentials of its creation; None without a connection.
 
         The version may be older than the one really used, never newer.
         """
