@@ -8,7 +8,7 @@ It blocks, on the login's own thread. A temporary failure (no connection, timeou
 DisconnectError. A permanent one (other 4xx, a certificate, a response without a token) raises
 SaslAuthenticationError. Errors never show a response, because it may hold tokens or repeat the request; only
 an error JSON's code and description are shown. No proxies, no redirects. https is verified against the
-system's authorities (OpenSSL's SSL_CERT_FILE counts).
+system's authorities (OpenSSL's SSL_CERT_FILE counts), which are read for each request: they may be rotated.
 
 Source: HttpJwtRetriever, JwtResponseParser, Kafka 4.3.
 """
@@ -83,7 +83,6 @@ class HttpJwtRetriever:
         self._is_https, self._host, self._port, self._target = _parts(config.token_endpoint_url or "")
         #: The endpoint for people: an address may hold secrets in its query.
         self.shown = _without_query(self._is_https, self._host, self._port, self._target)
-        self._context = ssl.create_default_context() if self._is_https else None
         self._lock = threading.Lock()
         #: The current connection's socket: http.client drops it during a response that ends with it.
         self._inherited = _Inherited()
@@ -140,15 +139,19 @@ class HttpJwtRetriever:
 
     def _connect(self) -> http.client.HTTPConnection:
         """Returns a connection; `_inherited` has its socket from the start."""
-        connection_type = http.client.HTTPConnection if self._context is None else http.client.HTTPSConnection
-        connection = connection_type(self._host, self._port)
+        context = _context() if self._is_https else None
+        connection = (
+            http.client.HTTPConnection(self._host, self._port)
+            if context is None
+            else http.client.HTTPSConnection(self._host, self._port, context=context)
+        )
         self._ensure_not_cancelled()
         connect_timeout_s = self._config.connect_timeout_ms / 1000
         opened = socket.create_connection((connection.host, connection.port), connect_timeout_s)
         self._inherited.socket = opened
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._context is not None:
-            secured = self._context.wrap_socket(
+        if context is not None:
+            secured = context.wrap_socket(
                 opened, server_hostname=connection.host, do_handshake_on_connect=False
             )
             self._inherited.socket = opened = secured
@@ -228,6 +231,13 @@ class HttpJwtRetriever:
 
     def __repr__(self) -> str:
         return f"<HttpJwtRetriever {self.shown}>"
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    # Set since Python 3.13. It refuses authorities that Java accepts, and that we accept of brokers.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def _parts(url: str) -> tuple[bool, str, int | None, str]:

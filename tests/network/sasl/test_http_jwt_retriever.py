@@ -20,14 +20,15 @@ from client_core.network.sasl.oauth_credentials import OAuthCredentials
 from client_core.network.sasl.token_requests import ClientSecretRequestFormatter
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, by_keytool, write_pem
 from tests.support.oauth_endpoint import OAuthEndpoint
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, close_at_once, stay_silent
-from tests.support.tls_peers import server_context
+from tests.support.tls_peers import server_context, show
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Ask = Callable[[bytes], tuple[str | KafkaError, bytes, str]]
 
@@ -201,6 +202,32 @@ def test_an_untrusted_certificate_is_a_refusal() -> None:
     with OAuthEndpoint({}, tls=context) as endpoint, refused as caught:
         retriever(endpoint.url).retrieve()
     assert "self-signed" in caught.value.message or "unable to get" in caught.value.message
+
+
+def test_authorities_that_are_rotated_count_for_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, trust = Authority(), Authority(), tmp_path / "ca.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", str(old.write_trust(trust)))
+    context = server_context(old.issue("127.0.0.1"))
+    with OAuthEndpoint({CLIENT_ID: CLIENT_SECRET}, tls=context) as endpoint:
+        asking = retriever(endpoint.url)
+        assert asking.retrieve()
+        show(context, new.issue("127.0.0.1"))
+        with pytest.raises(SaslAuthenticationError, match="was refused"):
+            asking.retrieve()
+        new.write_trust(trust)
+        assert asking.retrieve()
+
+
+def test_an_authority_as_keytool_makes_them_is_accepted_as_that_of_brokers_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since Python 3.13 default contexts refuse it."""
+    authority, identity = by_keytool("localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(write_pem(tmp_path / "ca.pem", authority)))
+    with OAuthEndpoint({CLIENT_ID: CLIENT_SECRET}, tls=server_context(identity)) as endpoint:
+        assert retriever(endpoint.url.replace("127.0.0.1", "localhost")).retrieve()
 
 
 def test_cancel_ends_a_question_that_is_not_answered() -> None:
