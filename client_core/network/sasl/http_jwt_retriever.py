@@ -106,9 +106,12 @@ class HttpJwtRetriever:
             raise SaslAuthenticationError(
                 f"{self.shown} does not speak HTTP ({type(error).__name__})"
             ) from None
+        # Shortened last: of a secret that was cut in two, a half would be shown.
+        said = request.masked(_explanation(body))[:_SHOWN_CHARACTERS]
+        shown = f" ({said})" if said else ""
         if status not in _OK:
-            raise self._refusal(status, body, request)
-        return self._token(body)
+            raise self._refusal(status, shown)
+        return self._token(body, shown)
 
     def cancel(self) -> None:
         """Makes `retrieve` fail, now and always; a connect in progress ends at its timeout."""
@@ -206,18 +209,15 @@ class HttpJwtRetriever:
             timer.cancel()
             timer.join()
 
-    def _refusal(
-        self, status: int, body: bytes, request: TokenRequest
-    ) -> DisconnectError | SaslAuthenticationError:
-        # Shortened last: of a secret that was cut in two, a half would be shown.
-        said = request.masked(_explanation(body))[:_SHOWN_CHARACTERS]
-        text = f"{self.shown} answered {status}{f' ({said})' if said else ''}"
+    def _refusal(self, status: int, said: str) -> DisconnectError | SaslAuthenticationError:
+        text = f"{self.shown} answered {status}{said}"
         if 300 <= status < 400:
             return SaslAuthenticationError(f"{text}: redirects are not followed; set {TOKEN_ENDPOINT_URL}")
         is_definite = (400 <= status < 500 and status not in _TEMPORARY) or status in _DEFINITE
         return SaslAuthenticationError(text) if is_definite else DisconnectError(text)
 
-    def _token(self, body: bytes) -> str:
+    def _token(self, body: bytes, said: str) -> str:
+        """Returns the token; `said` is what the endpoint says of an error, which some answer with 200."""
         if len(body) > _MAX_ANSWER_BYTES:
             raise SaslAuthenticationError(
                 f"the answer of {self.shown} is larger than {_MAX_ANSWER_BYTES} bytes"
@@ -227,7 +227,7 @@ class HttpJwtRetriever:
             value = answer.get(member)
             if isinstance(value, str) and value.strip():
                 return value.strip()
-        raise SaslAuthenticationError(f"the answer of {self.shown} did not contain a token")
+        raise SaslAuthenticationError(f"the answer of {self.shown} did not contain a token{said}")
 
     def __repr__(self) -> str:
         return f"<HttpJwtRetriever {self.shown}>"

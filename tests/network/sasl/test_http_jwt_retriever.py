@@ -139,6 +139,12 @@ def test_an_answer_without_a_token_is_a_refusal_and_is_not_shown(ask: Ask) -> No
         assert_refused(ask, answer("200 OK", body), "the answer of {where}/token did not contain a token")
 
 
+def test_an_error_that_is_answered_with_200_is_shown_without_what_was_sent(ask: Ask) -> None:
+    body = f'{{"error": "bad_client", "error_description": "not {CLIENT_SECRET}"}}'.encode()
+    said = "the answer of {where}/token did not contain a token (bad_client - not [hidden])"
+    assert_refused(ask, answer("200 OK", body), said)
+
+
 def test_an_answer_without_an_end_is_not_read_to_it(ask: Ask) -> None:
     endless = answer("200 OK", b"x" * (1024 * 1024 + 1))
     assert_refused(ask, endless, "the answer of {where}/token is larger than 1048576 bytes")
