@@ -39,6 +39,7 @@ TOKEN_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 
 
 #: Tokens are some kilobytes.
 _MAX_ANSWER_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 64 * 1024
 
 _OK: Final = frozenset({200, 201})
 #: Permanent codes outside 4xx, and temporary codes of 4xx.
@@ -175,12 +176,15 @@ class HttpJwtRetriever:
         self._ensure_not_cancelled()
         response = connection.getresponse()
         try:
-            body = response.read(_MAX_ANSWER_BYTES + 1)
-            if response.length and len(body) <= _MAX_ANSWER_BYTES:  # a read with a size does not raise this
-                raise http.client.IncompleteRead(body)
+            body = bytearray()
+            # Not `read`: of a chunk with a negative size it reads all that comes.
+            while len(body) <= _MAX_ANSWER_BYTES and (piece := response.read1(_PIECE_BYTES)):
+                body += piece
+            if response.length and len(body) <= _MAX_ANSWER_BYTES:  # `read1` does not raise this
+                raise http.client.IncompleteRead(bytes(body))
         finally:
             response.close()
-        return response.status, body
+        return response.status, bytes(body)
 
     @contextmanager
     def _within(self, timeout_ms: int) -> Iterator[None]:

@@ -146,8 +146,18 @@ def test_an_error_that_is_answered_with_200_is_shown_without_what_was_sent(ask: 
 
 
 def test_an_answer_without_an_end_is_not_read_to_it(ask: Ask) -> None:
-    endless = answer("200 OK", b"x" * (1024 * 1024 + 1))
-    assert_refused(ask, endless, "the answer of {where}/token is larger than 1048576 bytes")
+    head, much = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"x" * (1024 * 1024 + 1)
+    for endless in (answer("200 OK", much), head + b"40000000\r\n" + much, head + b"-1\r\n" + much):
+        assert_refused(ask, endless, "the answer of {where}/token is larger than 1048576 bytes")
+
+
+def test_an_answer_in_chunks(ask: Ask) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    token, _, _ = ask(head + b'10\r\n{"access_token":\r\n8\r\n"a.b.c"}\r\n0\r\n\r\n')
+    assert token == "a.b.c"
+    error, _, where = ask(head + b'10\r\n{"access_token":\r\n8\r\n"a.b.c"}\r\n')
+    assert isinstance(error, DisconnectError)
+    assert error.message == f"{where}/token can't be reached: the connection ended within the answer"
 
 
 def test_a_lasting_failure_is_a_refusal(ask: Ask) -> None:
