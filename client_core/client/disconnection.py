@@ -110,9 +110,11 @@ def perhaps_for_want_of_sasl(ended: Disconnection) -> Disconnection:
     return replace(ended, detail=detail, log_level=logging.WARNING)
 
 
-def setup_timeout(where: str, timeout_ms: int) -> Disconnection:
+def setup_timeout(where: str, timeout_ms: int, *, awaits_token: bool = False) -> Disconnection:
     """Returns the end of a connection to `where` (host:port) that was CONNECTING too long (NET-17)."""
     detail = f"the connection to {where} was not set up within {timeout_ms} ms"
+    if awaits_token:
+        detail += ": it waits for an OAUTHBEARER token, not for the broker"
     return Disconnection("setup_timeout", detail, logging.WARNING, timed_out=True)
 
 

@@ -158,6 +158,10 @@ class Selectable(Protocol):
         """Returns whether the channel is connected and authenticated."""
         ...
 
+    def awaits_credentials(self, node_id: int) -> bool:
+        """Returns whether the connection waits for a token that is being fetched elsewhere."""
+        ...
+
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
         """Returns the credentials of its creation; None without a connection.
 

@@ -90,6 +90,19 @@ def test_a_start_that_waits_for_its_first_token_is_no_failure_of_the_broker(
             assert events.of(NodeDisconnected) == []
 
 
+def test_a_connection_that_got_no_token_in_time_does_not_blame_the_broker() -> None:
+    events = RecordedEvents()
+    with SlowEndpoint() as endpoint, FakeCluster(brokers=1) as cluster:
+        cluster.demand_sasl(SaslDemand(("OAUTHBEARER",)))
+        settings = {**endpoint.settings(), "socket.connection.setup.timeout.ms": 100}
+        with live_producer(cluster.bootstrap_servers, settings, events=events) as producer:
+            look_up(producer, "orders")
+            (first, *_) = wait_until(lambda: events.of(NodeDisconnected), what="the end of a connection")
+            endpoint.may_answer.set()
+    assert first.reason == "setup_timeout"
+    assert first.detail.endswith(" ms: it waits for an OAUTHBEARER token, not for the broker")
+
+
 def test_a_producer_that_was_never_started_asks_for_no_token() -> None:
     with SlowEndpoint() as endpoint:
         before = set(threading.enumerate())

@@ -260,6 +260,9 @@ class MockSelector:
     def is_channel_ready(self, node_id: int) -> bool:
         return node_id in self._ready
 
+    def awaits_credentials(self, node_id: int) -> bool:
+        return False
+
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
         return self._made_with.get(node_id) if node_id in self._addresses else None
 

@@ -107,12 +107,9 @@ class HttpJwtRetriever:
             raise SaslAuthenticationError(
                 f"{self.shown} does not speak HTTP ({type(error).__name__})"
             ) from None
-        # Shortened last: of a secret that was cut in two, a half would be shown.
-        said = request.masked(_explanation(body))[:_SHOWN_CHARACTERS]
-        shown = f" ({said})" if said else ""
         if status not in _OK:
-            raise self._refusal(status, shown)
-        return self._token(body, shown)
+            raise self._refusal(status, body, request)
+        return self._token(body, request)
 
     def cancel(self) -> None:
         """Makes `retrieve` fail, now and always; a connect in progress ends at its timeout."""
@@ -213,15 +210,16 @@ class HttpJwtRetriever:
             timer.cancel()
             timer.join()
 
-    def _refusal(self, status: int, said: str) -> DisconnectError | SaslAuthenticationError:
-        text = f"{self.shown} answered {status}{said}"
+    def _refusal(
+        self, status: int, body: bytes, request: TokenRequest
+    ) -> DisconnectError | SaslAuthenticationError:
+        text = f"{self.shown} answered {status}{_said(body, request)}"
         if 300 <= status < 400:
             return SaslAuthenticationError(f"{text}: redirects are not followed; set {TOKEN_ENDPOINT_URL}")
         is_definite = (400 <= status < 500 and status not in _TEMPORARY) or status in _DEFINITE
         return SaslAuthenticationError(text) if is_definite else DisconnectError(text)
 
-    def _token(self, body: bytes, said: str) -> str:
-        """Returns the token; `said` is what the endpoint says of an error, which some answer with 200."""
+    def _token(self, body: bytes, request: TokenRequest) -> str:
         if len(body) > _MAX_ANSWER_BYTES:
             raise SaslAuthenticationError(
                 f"the answer of {self.shown} is larger than {_MAX_ANSWER_BYTES} bytes"
@@ -231,6 +229,7 @@ class HttpJwtRetriever:
             value = answer.get(member)
             if isinstance(value, str) and value.strip():
                 return value.strip()
+        said = _said(body, request)  # some answer an error with 200
         raise SaslAuthenticationError(f"the answer of {self.shown} did not contain a token{said}")
 
     def __repr__(self) -> str:
@@ -277,6 +276,13 @@ def _without_query(is_https: bool, host: str, port: int | None, target: str) -> 
     if port is not None:
         authority = f"{authority}:{port}"
     return f"{'https' if is_https else 'http'}://{authority}{target.partition('?')[0]}"
+
+
+def _said(body: bytes, request: TokenRequest) -> str:
+    """Returns what is shown of an error, in parentheses; empty without one."""
+    # Shortened last: of a secret that was cut in two, a half would be shown.
+    said = request.masked(_explanation(body))[:_SHOWN_CHARACTERS]
+    return f" ({said})" if said else ""
 
 
 def _explanation(body: bytes) -> str:
