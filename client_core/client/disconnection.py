@@ -74,7 +74,7 @@ def from_channel(channel: ChannelState) -> Disconnection:
 
 
 def protocol_error(detail: str) -> Disconnection:
-    """Returns the end of a connection whose peer broke Kafka's protocol (NET-11)."""
+    """Returns the end of a connection whose peer broke Kafka's protocol, or would not begin it (NET-11)."""
     return Disconnection("protocol_error", detail, logging.WARNING)
 
 
@@ -123,9 +123,9 @@ def request_timeout() -> Disconnection:
     return Disconnection("request_timeout", "a request was not answered within its timeout", timed_out=True)
 
 
-def local(detail: str, log_level: int = logging.INFO) -> Disconnection:
+def local(detail: str) -> Disconnection:
     """Returns the end of a connection that the client itself closed."""
-    return Disconnection("local", detail, log_level)
+    return Disconnection("local", detail)
 
 
 def _said(channel: ChannelState, otherwise: str) -> str:
