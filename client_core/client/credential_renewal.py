@@ -17,9 +17,9 @@ it, working connections stay open, and the trial is repeated later. The pause li
 thousands of clients, and on a producer with many brokers. Order and idempotence hold, because a connection
 is closed only after all its requests are answered.
 
-A session re-authenticated with the new credentials (KIP-368) needs no new connection, unless certificates
-changed too. A file that changes again within SETTLE_MS is ignored until it settles: a new user name may still
-lack its new password.
+A session is re-authenticated (KIP-368) with the credentials of its connection, whatever the files hold by
+then: they may be another user's, or wrong. A file that changes again within SETTLE_MS is ignored until it
+settles: a new user name may still lack its new password.
 
 I/O thread only. Java's client has no counterpart: it reads credentials once.
 """
@@ -214,7 +214,7 @@ class CredentialRenewal:
             if node.state is ConnectionState.READY and made_with is not None and self._is_older(made_with):
                 found.append(Stale(node.node_id, self._in_flight.count(node.node_id)))
         if all(one.node_id != self._held for one in found):
-            self._let_go()  # it ended by itself, or its session was renewed
+            self._let_go()  # it ended by itself
         return found
 
     def _let_go(self) -> None:

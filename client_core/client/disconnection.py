@@ -74,7 +74,7 @@ def from_channel(channel: ChannelState) -> Disconnection:
 
 
 def protocol_error(detail: str) -> Disconnection:
-    """Returns the end of a connection whose peer broke Kafka's protocol (NET-11)."""
+    """Returns the end of a connection whose peer broke Kafka's protocol, or would not begin it (NET-11)."""
     return Disconnection("protocol_error", detail, logging.WARNING)
 
 
@@ -110,9 +110,11 @@ def perhaps_for_want_of_sasl(ended: Disconnection) -> Disconnection:
     return replace(ended, detail=detail, log_level=logging.WARNING)
 
 
-def setup_timeout(where: str, timeout_ms: int) -> Disconnection:
+def setup_timeout(where: str, timeout_ms: int, *, awaits_token: bool = False) -> Disconnection:
     """Returns the end of a connection to `where` (host:port) that was CONNECTING too long (NET-17)."""
     detail = f"the connection to {where} was not set up within {timeout_ms} ms"
+    if awaits_token:
+        detail += ": it waits for an OAUTHBEARER token, not for the broker"
     return Disconnection("setup_timeout", detail, logging.WARNING, timed_out=True)
 
 
@@ -121,9 +123,9 @@ def request_timeout() -> Disconnection:
     return Disconnection("request_timeout", "a request was not answered within its timeout", timed_out=True)
 
 
-def local(detail: str, log_level: int = logging.INFO) -> Disconnection:
+def local(detail: str) -> Disconnection:
     """Returns the end of a connection that the client itself closed."""
-    return Disconnection("local", detail, log_level)
+    return Disconnection("local", detail)
 
 
 def _said(channel: ChannelState, otherwise: str) -> str:

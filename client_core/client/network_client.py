@@ -460,11 +460,12 @@ class NetworkClient:
         for node_id in self._states.nodes_with_connection_setup_timeout(now_ms):
             timeout_ms = self._states.connection_setup_timeout_ms(node_id)
             unresolved = self._connections.resolving.get(node_id)
-            ended = (
-                disconnection.setup_timeout(self._connections.where(node_id), timeout_ms)
-                if unresolved is None
-                else disconnection.resolve_timeout(unresolved.host, timeout_ms)
-            )
+            if unresolved is None:
+                where = self._connections.where(node_id)
+                awaits_token = self._selector.awaits_credentials(node_id)
+                ended = disconnection.setup_timeout(where, timeout_ms, awaits_token=awaits_token)
+            else:
+                ended = disconnection.resolve_timeout(unresolved.host, timeout_ms)
             self._ends.close_and_process(responses, node_id, now_ms, ended)  # NET-17
         for node_id in self._states.nodes_with_address_due(now_ms):
             self._try_next_address(responses, node_id, now_ms)

@@ -327,7 +327,7 @@ class NodeConnections:
             self.needing_api_versions[node_id] = self._question(other)
             return None
         error = f"{Errors.of(response.error_code).name} ({response.error_code})"
-        return disconnection.local(f"the node answered error {error} to ApiVersions", logging.WARNING)
+        return disconnection.protocol_error(f"the node answered error {error} to ApiVersions")
 
     def version_for(self, node_id: int, builder: RequestBuilder) -> int:
         """Returns the version to send (NET-06): our latest, until the node's versions are known.

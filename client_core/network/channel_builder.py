@@ -104,15 +104,11 @@ class LayeredChannelBuilder:
         max_receive_bytes: int | None,
         memory_pool: MemoryPool,
     ) -> KafkaChannel:
-        in_force = self.credentials or CredentialsVersion
-        made_with = (
-            in_force()
-        )  # read before use: a change in between makes the channel look too old, never too new
+        # Read before use: a change in between makes the channel look too old, never too new.
+        made_with = CredentialsVersion() if self.credentials is None else self.credentials()
         authenticator = self._authenticators.authenticator(host)
         transport = self._transports.transport(host, connection, remote_address)
-        return KafkaChannel(
-            node_id, transport, authenticator, max_receive_bytes, memory_pool, made_with, in_force
-        )
+        return KafkaChannel(node_id, transport, authenticator, max_receive_bytes, memory_pool, made_with)
 
     def close(self) -> None:
         self._authenticators.close()

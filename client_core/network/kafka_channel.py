@@ -29,7 +29,7 @@ from client_core.network.network_send import NetworkSend
 from client_core.network.selectable import ChannelState, ChannelStateName, CredentialsVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from client_core.network.authenticator import Authenticator
     from client_core.network.network_receive import MemoryPool
@@ -70,7 +70,6 @@ class KafkaChannel:
         "_answers",
         "_authenticator",
         "_awaits_answer",
-        "_credentials_in_force",
         "_detail",
         "_earlier_response",
         "_error",
@@ -102,11 +101,9 @@ class KafkaChannel:
         max_receive_bytes: int | None,
         memory_pool: MemoryPool,
         credentials: CredentialsVersion = CredentialsVersion(),  # noqa: B008 -- immutable
-        credentials_in_force: Callable[[], CredentialsVersion] = CredentialsVersion,
     ) -> None:
         self.node_id = node_id
-        self._credentials_in_force = credentials_in_force
-        #: The credentials of its creation or last re-authentication.
+        #: Those of its creation, which also renew its session.
         self.credentials = credentials
         self.registered_interest = 0  # the events registered with the system; set by Selector
         self._transport = transport
@@ -232,8 +229,6 @@ class KafkaChannel:
         at_ms = self._authenticator.reauthenticates_at_ms
         if at_ms is None or now_ms < at_ms or not self.has_new_send or self.is_muted:
             return False
-        # The TLS credentials stay those of the handshake, which is not repeated.
-        self.credentials = self.credentials._replace(sasl=self._credentials_in_force().sasl)
         self._authenticator.reauthenticate()
         self._awaits_answer = False
         self._move(ChannelStateName.AUTHENTICATE)

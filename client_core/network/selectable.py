@@ -158,8 +158,12 @@ class Selectable(Protocol):
         """Returns whether the channel is connected and authenticated."""
         ...
 
+    def awaits_credentials(self, node_id: int) -> bool:
+        """Returns whether the connection waits for a token that is being fetched elsewhere."""
+        ...
+
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
-        """Returns the credentials of its creation or last re-authentication; None without a connection.
+        """Returns the credentials of its creation; None without a connection.
 
         The version may be older than the one really used, never newer.
         """

@@ -240,6 +240,9 @@ class Selector:
         channel = self._channels.get(node_id)
         return channel is not None and channel.ready
 
+    def awaits_credentials(self, node_id: int) -> bool:
+        return node_id in self._awaiting_credentials
+
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
         """Returns the version of the credentials with which the connection was last authenticated.
 

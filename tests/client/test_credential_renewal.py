@@ -258,16 +258,6 @@ def test_one_that_ends_while_it_is_held_is_connected_to_as_ever() -> None:
     assert bench.client.is_ready(NODE, bench.now_ms)
 
 
-def test_one_whose_session_is_renewed_while_it_is_held_is_sent_to_again() -> None:
-    bench = held()
-    bench.selector.authenticated_anew(NODE.id)
-    bench.turn(PAUSE_MS)
-    assert bench.client.is_ready(NODE, bench.now_ms)
-    bench.answer_produce(NODE)
-    bench.turn(10 * PAUSE_MS)
-    assert bench.attempts(1) == [TRIAL_NODE_ID], "and is made anew for nothing"
-
-
 def test_a_held_trial_is_dropped_when_the_credentials_change_again_and_the_new_ones_are_tried_first() -> None:
     bench = held()
     bench.change(CredentialsVersion(sasl=2))
@@ -374,15 +364,6 @@ def test_a_change_followed_at_once_by_another_does_not_count() -> None:
     assert bench.attempts(1) == []
     bench.turn(TAKEN_MS)
     assert bench.attempts(1) == [TRIAL_NODE_ID, NODE.id]
-
-
-def test_a_session_that_was_renewed_with_them_needs_no_new_connection_but_for_another_certificate() -> None:
-    for version, renewed in ((OTHERS, [NODE_1.id]), (CredentialsVersion(tls=1, sasl=1), [0, NODE_1.id])):
-        bench = RenewalBench(NODE, NODE_1)
-        bench.change(version)
-        bench.selector.authenticated_anew(NODE.id)
-        bench.turn(TAKEN_MS + 10 * PAUSE_MS)
-        assert bench.attempts(2) == [TRIAL_NODE_ID, *renewed]
 
 
 def test_a_broker_that_metadata_has_forgotten_is_left() -> None:

@@ -70,7 +70,6 @@ def test_each_end_that_the_client_makes_has_its_reason_and_volume() -> None:
         (disconnection.setup_timeout("b:1", 5), ("setup_timeout", WARNING, True)),
         (disconnection.request_timeout(), ("request_timeout", INFO, True)),
         (disconnection.local("why"), ("local", INFO, False)),
-        (disconnection.local("why", DEBUG), ("local", DEBUG, False)),
     ):
         assert (ended.reason, ended.log_level, ended.timed_out) == expected
         assert ended.detail, expected

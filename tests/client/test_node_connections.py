@@ -142,7 +142,7 @@ def test_any_other_error_and_an_unreadable_list_of_versions_end_the_connection(
         assert not bench.selector.is_open(NODE.id)
         [event] = bench.sink.of(NodeDisconnected)
         assert isinstance(event, NodeDisconnected)
-        assert event.reason == ("protocol_error" if error_code is None else "local")
+        assert event.reason == "protocol_error"
         assert error_code is None or f"({error_code}) to ApiVersions" in caplog.text
 
 

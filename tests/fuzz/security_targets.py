@@ -223,7 +223,7 @@ class _Endpoint:
         self._retriever = HttpJwtRetriever(config, requests)
 
     def token(self, data: bytes) -> str:
-        return self._retriever._token(data)
+        return self._retriever._token(data, self._request)
 
     def refusal(self, data: bytes) -> None:
         said = str(self._retriever._refusal(400, data, self._request))

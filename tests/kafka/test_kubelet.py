@@ -105,7 +105,7 @@ def test_a_secret_that_is_rotated_under_a_running_pod_costs_no_record(
         secured_kafka.security.set_password(_USER, _SCRAM, _SECOND)
         secret.swap({"username": _USER, "password": _SECOND})
         wait_until(
-            lambda: "it is replaced" in kubelet.log("pilotfish"),
+            lambda: "replaces the connection" in kubelet.log("pilotfish"),
             what="a connection with the new password",
             last_seen=lambda: kubelet.log("pilotfish"),
         )

@@ -45,7 +45,7 @@ def topic(secured_kafka: SecuredKraft, new_topic: NewTopic) -> str:
 
 
 def _made_anew(events: RecordedEvents) -> int:
-    return sum("it is replaced" in ended.detail for ended in events.of(NodeDisconnected))
+    return sum("replaces the connection" in ended.detail for ended in events.of(NodeDisconnected))
 
 
 def _is_made_anew(producer: KafkaProducer, events: RecordedEvents) -> Callable[[], bool]:

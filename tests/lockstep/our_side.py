@@ -226,6 +226,9 @@ class Network:
     def is_channel_ready(self, node_id: int) -> bool:
         return node_id in self.open
 
+    def awaits_credentials(self, node_id: int) -> bool:
+        return False
+
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
         return None
 

@@ -21,9 +21,6 @@ from client_core.network.channel_builder import (
     PlaintextTransports,
     security_channel_builder,
 )
-from client_core.network.kafka_channel import KafkaChannel
-from client_core.network.network_receive import MemoryPool
-from client_core.network.network_send import NetworkSend
 from client_core.network.sasl.sasl_authenticators import SaslAuthenticators
 from client_core.network.sasl.sasl_client_authenticator import SaslClientAuthenticator
 from client_core.network.secret import SecretSource
@@ -38,7 +35,6 @@ from client_core.network.security_config import (
 from client_core.network.selectable import CredentialsVersion
 from client_core.network.ssl_transport_layer import SslTransportLayer, SslTransports
 from client_core.network.transport_layer import PlaintextTransportLayer
-from tests.network.fake_transport import FakeTransport, ScriptedAuthenticator
 from tests.support.certificates import Authority
 from tests.support.mock_clock import MockClock
 from tests.support.oauth_endpoint import signed_token
@@ -275,26 +271,3 @@ def test_without_files_no_file_is_looked_at(rig: Rig) -> None:
         SecurityConfig(SecurityProtocol.SSL, ssl=SslConfig()),
     ):
         assert rig.builder(security).credentials is None
-
-
-def test_a_session_that_is_renewed_is_renewed_with_what_is_in_force_and_keeps_its_certificate() -> None:
-    in_force = CredentialsVersion(tls=1, sasl=1)
-    authenticator = ScriptedAuthenticator([], reauthenticates_at_ms=100)
-    transport = FakeTransport(takes=[64])
-    channel = KafkaChannel(
-        0,
-        transport,
-        authenticator,
-        1024,
-        MemoryPool(1024),
-        CredentialsVersion(),
-        lambda: in_force,
-    )
-    channel.finish_connect()
-    channel.prepare(0)
-    assert channel.credentials == CredentialsVersion()
-    channel.set_send(NetworkSend(0, [b"x"]))
-    assert not channel.maybe_begin_reauthentication(99)
-    assert channel.credentials == CredentialsVersion()
-    assert channel.maybe_begin_reauthentication(100)
-    assert channel.credentials == CredentialsVersion(tls=0, sasl=1)

@@ -79,6 +79,16 @@ def test_a_record_for_an_unknown_topic_fails_when_it_has_waited_for_as_long_as_i
 
 
 @pytest.mark.behaviour("PROD-02", "PROD-06")
+def test_brokers_that_refuse_to_tell_their_versions_are_the_cause_of_the_timeout() -> None:
+    with producing() as (cluster, _):
+        cluster.change_next(ApiKey.API_VERSIONS, lambda r: r._replace(error_code=-1), times=1_000_000)
+        with live_producer(cluster.bootstrap_servers) as producer:
+            error = look_up(producer, "orders", deadline_in_ms=200).result(MetadataResult).error
+    assert error is not None
+    assert error.cause is not None
+    assert error.cause.detail == "the node answered error UNKNOWN_SERVER_ERROR (-1) to ApiVersions"
+
+
 def test_send_blocks_for_max_block_ms_and_then_gives_a_failed_future() -> None:
     with (
         FakeCluster(brokers=1) as cluster,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,12 +13,13 @@ import pytest
 
 from client_core import KafkaProducer, MetadataResult, ProducerConfig
 from client_core.error_codes import Errors
-from client_core.events import NodeDisconnected
+from client_core.events import NodeDisconnected, SecretReloaded
 from client_core.protocol.api_keys import ApiKey
 from client_core.testing import Disconnect, FakeCluster, SaslDemand
 from tests.network.sasl.jwts import jwt_of
 from tests.support.certificates import Authority, write_pem
 from tests.support.live_producer import PATIENCE_MS, Outcome, live_producer, look_up, producing, submit
+from tests.support.record_flow import RecordFlow, keep_sending
 from tests.support.recorded_events import RecordedEvents
 from tests.support.tcp_peers import PATIENCE_S, ScriptedPeer
 from tests.support.tls_peers import server_context, show
@@ -86,6 +88,19 @@ def test_a_start_that_waits_for_its_first_token_is_no_failure_of_the_broker(
             assert [text for level, text in of_start if level != "INFO"] == []
             assert sum("token" in text for _, text in of_start) == 1
             assert events.of(NodeDisconnected) == []
+
+
+def test_a_connection_that_got_no_token_in_time_does_not_blame_the_broker() -> None:
+    events = RecordedEvents()
+    with SlowEndpoint() as endpoint, FakeCluster(brokers=1) as cluster:
+        cluster.demand_sasl(SaslDemand(("OAUTHBEARER",)))
+        settings = {**endpoint.settings(), "socket.connection.setup.timeout.ms": 100}
+        with live_producer(cluster.bootstrap_servers, settings, events=events) as producer:
+            look_up(producer, "orders")
+            (first, *_) = wait_until(lambda: events.of(NodeDisconnected), what="the end of a connection")
+            endpoint.may_answer.set()
+    assert first.reason == "setup_timeout"
+    assert first.detail.endswith(" ms: it waits for an OAUTHBEARER token, not for the broker")
 
 
 def test_a_producer_that_was_never_started_asks_for_no_token() -> None:
@@ -165,6 +180,34 @@ def test_a_broker_that_fails_while_it_authenticates_is_tried_again_and_the_reaso
             assert submit(producer, "orders", [b"x"]).offsets() == [0]
     said = "the broker answered SaslAuthenticate with UNKNOWN_SERVER_ERROR: no answer from the store"
     assert [said in end.detail for end in events.of(NodeDisconnected)[:2]] == [True, True]
+
+
+def test_a_new_password_that_the_broker_does_not_know_yet_costs_no_record_though_sessions_end(
+    tmp_path: Path,
+) -> None:
+    password, events = tmp_path / "password", RecordedEvents()
+    password.write_text("secret of hers")
+    settings = {**ALICE, "sasl.password.file": str(password)}
+    del settings["sasl.password"]
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.demand_sasl(replace(DEMAND, session_lifetime_ms=1_500))
+        with live_producer(cluster.bootstrap_servers, settings, events=events) as producer:
+            flow = RecordFlow(producer, "orders")
+            keep_sending(flow, until=flow.one_more(), what="the first record")
+            password.write_text("her next secret")
+            keep_sending(
+                flow,
+                until=lambda: any(reported.failure for reported in events.of(SecretReloaded)),
+                what="the broker's refusal",
+            )
+            trials = len(cluster.requests(ApiKey.SASL_HANDSHAKE))
+            keep_sending(
+                flow,
+                until=lambda: len(cluster.requests(ApiKey.SASL_HANDSHAKE)) > trials + 1,
+                what="renewals of the session",
+            )
+            flow.all_acknowledged()
 
 
 def test_records_go_on_over_tls_while_both_sides_change_their_certificates(tmp_path: Path) -> None:

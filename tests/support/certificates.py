@@ -130,26 +130,44 @@ def with_validity(name: str, begin: datetime.datetime, end: datetime.datetime) -
     return _sign(ec.generate_private_key(ec.SECP256R1()), name, begin, end)
 
 
+def by_keytool(name: str) -> tuple[str, Identity]:
+    """An authority whose mark as one is not critical, as RFC 5280 wants it, and a certificate of it."""
+    until, key = LONG_AGO.replace(year=2999), ec.generate_private_key(ec.SECP256R1())
+    authority = _sign(key, "authority", LONG_AGO, until, constraints=x509.BasicConstraints(True, None))
+    issued = _sign(ec.generate_private_key(ec.SECP256R1()), name, LONG_AGO, until, by=("authority", key))
+    return authority.chain, issued
+
+
 def _sign(
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
     name: str,
     begin: datetime.datetime,
     end: datetime.datetime,
+    *,
+    by: tuple[str, ec.EllipticCurvePrivateKey] | None = None,
+    constraints: x509.BasicConstraints | None = None,
 ) -> Identity:
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    certificate = (
+    """`by`: the issuer's name and key; None: it is self-signed."""
+    issuer_name, issuer_key = by or (name, key)
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
+        .subject_name(_named(name))
+        .issuer_name(_named(issuer_name))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(end)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(key, hashes.SHA256())
     )
+    if constraints is not None:
+        builder = builder.add_extension(constraints, critical=False)
+    certificate = builder.sign(issuer_key, hashes.SHA256())
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return Identity(pem.decode(), certificate.public_bytes(Encoding.PEM).decode())
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
 
 
 def _key_text(pem: str, kind: PrivateFormat, encryption: KeySerializationEncryption) -> str:

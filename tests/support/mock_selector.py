@@ -161,10 +161,6 @@ class MockSelector:
             error or SaslAuthenticationError("Authentication failed"),
         )
 
-    def authenticated_anew(self, node_id: int) -> None:
-        """A session on the connection was renewed, with what is in force now."""
-        self._made_with[node_id] = self._made_with[node_id]._replace(sasl=self.credentials.sasl)
-
     def expire(self, node_id: int) -> None:
         """The connection has been idle for too long: the next poll returns it."""
         self._end(node_id, ChannelStateName.EXPIRED, None)
@@ -263,6 +259,9 @@ class MockSelector:
 
     def is_channel_ready(self, node_id: int) -> bool:
         return node_id in self._ready
+
+    def awaits_credentials(self, node_id: int) -> bool:
+        return False
 
     def credentials_of(self, node_id: int) -> CredentialsVersion | None:
         return self._made_with.get(node_id) if node_id in self._addresses else None

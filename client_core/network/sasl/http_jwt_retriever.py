@@ -8,7 +8,7 @@ It blocks, on the login's own thread. A temporary failure (no connection, timeou
 DisconnectError. A permanent one (other 4xx, a certificate, a response without a token) raises
 SaslAuthenticationError. Errors never show a response, because it may hold tokens or repeat the request; only
 an error JSON's code and description are shown. No proxies, no redirects. https is verified against the
-system's authorities (OpenSSL's SSL_CERT_FILE counts).
+system's authorities (OpenSSL's SSL_CERT_FILE counts), which are read for each request: they may be rotated.
 
 Source: HttpJwtRetriever, JwtResponseParser, Kafka 4.3.
 """
@@ -39,6 +39,7 @@ TOKEN_ENDPOINT_URL: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 
 
 #: Tokens are some kilobytes.
 _MAX_ANSWER_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 64 * 1024
 
 _OK: Final = frozenset({200, 201})
 #: Permanent codes outside 4xx, and temporary codes of 4xx.
@@ -83,7 +84,6 @@ class HttpJwtRetriever:
         self._is_https, self._host, self._port, self._target = _parts(config.token_endpoint_url or "")
         #: The endpoint for people: an address may hold secrets in its query.
         self.shown = _without_query(self._is_https, self._host, self._port, self._target)
-        self._context = ssl.create_default_context() if self._is_https else None
         self._lock = threading.Lock()
         #: The current connection's socket: http.client drops it during a response that ends with it.
         self._inherited = _Inherited()
@@ -109,7 +109,7 @@ class HttpJwtRetriever:
             ) from None
         if status not in _OK:
             raise self._refusal(status, body, request)
-        return self._token(body)
+        return self._token(body, request)
 
     def cancel(self) -> None:
         """Makes `retrieve` fail, now and always; a connect in progress ends at its timeout."""
@@ -140,15 +140,19 @@ class HttpJwtRetriever:
 
     def _connect(self) -> http.client.HTTPConnection:
         """Returns a connection; `_inherited` has its socket from the start."""
-        connection_type = http.client.HTTPConnection if self._context is None else http.client.HTTPSConnection
-        connection = connection_type(self._host, self._port)
+        context = _context() if self._is_https else None
+        connection = (
+            http.client.HTTPConnection(self._host, self._port)
+            if context is None
+            else http.client.HTTPSConnection(self._host, self._port, context=context)
+        )
         self._ensure_not_cancelled()
         connect_timeout_s = self._config.connect_timeout_ms / 1000
         opened = socket.create_connection((connection.host, connection.port), connect_timeout_s)
         self._inherited.socket = opened
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._context is not None:
-            secured = self._context.wrap_socket(
+        if context is not None:
+            secured = context.wrap_socket(
                 opened, server_hostname=connection.host, do_handshake_on_connect=False
             )
             self._inherited.socket = opened = secured
@@ -169,12 +173,15 @@ class HttpJwtRetriever:
         self._ensure_not_cancelled()
         response = connection.getresponse()
         try:
-            body = response.read(_MAX_ANSWER_BYTES + 1)
-            if response.length and len(body) <= _MAX_ANSWER_BYTES:  # a read with a size does not raise this
-                raise http.client.IncompleteRead(body)
+            body = bytearray()
+            # Not `read`: of a chunk with a negative size it reads all that comes.
+            while len(body) <= _MAX_ANSWER_BYTES and (piece := response.read1(_PIECE_BYTES)):
+                body += piece
+            if response.length and len(body) <= _MAX_ANSWER_BYTES:  # `read1` does not raise this
+                raise http.client.IncompleteRead(bytes(body))
         finally:
             response.close()
-        return response.status, body
+        return response.status, bytes(body)
 
     @contextmanager
     def _within(self, timeout_ms: int) -> Iterator[None]:
@@ -206,15 +213,13 @@ class HttpJwtRetriever:
     def _refusal(
         self, status: int, body: bytes, request: TokenRequest
     ) -> DisconnectError | SaslAuthenticationError:
-        # Shortened last: of a secret that was cut in two, a half would be shown.
-        said = request.masked(_explanation(body))[:_SHOWN_CHARACTERS]
-        text = f"{self.shown} answered {status}{f' ({said})' if said else ''}"
+        text = f"{self.shown} answered {status}{_said(body, request)}"
         if 300 <= status < 400:
             return SaslAuthenticationError(f"{text}: redirects are not followed; set {TOKEN_ENDPOINT_URL}")
         is_definite = (400 <= status < 500 and status not in _TEMPORARY) or status in _DEFINITE
         return SaslAuthenticationError(text) if is_definite else DisconnectError(text)
 
-    def _token(self, body: bytes) -> str:
+    def _token(self, body: bytes, request: TokenRequest) -> str:
         if len(body) > _MAX_ANSWER_BYTES:
             raise SaslAuthenticationError(
                 f"the answer of {self.shown} is larger than {_MAX_ANSWER_BYTES} bytes"
@@ -224,10 +229,18 @@ class HttpJwtRetriever:
             value = answer.get(member)
             if isinstance(value, str) and value.strip():
                 return value.strip()
-        raise SaslAuthenticationError(f"the answer of {self.shown} did not contain a token")
+        said = _said(body, request)  # some answer an error with 200
+        raise SaslAuthenticationError(f"the answer of {self.shown} did not contain a token{said}")
 
     def __repr__(self) -> str:
         return f"<HttpJwtRetriever {self.shown}>"
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    # Set since Python 3.13. It refuses authorities that Java accepts, and that we accept of brokers.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def _parts(url: str) -> tuple[bool, str, int | None, str]:
@@ -263,6 +276,13 @@ def _without_query(is_https: bool, host: str, port: int | None, target: str) -> 
     if port is not None:
         authority = f"{authority}:{port}"
     return f"{'https' if is_https else 'http'}://{authority}{target.partition('?')[0]}"
+
+
+def _said(body: bytes, request: TokenRequest) -> str:
+    """Returns what is shown of an error, in parentheses; empty without one."""
+    # Shortened last: of a secret that was cut in two, a half would be shown.
+    said = request.masked(_explanation(body))[:_SHOWN_CHARACTERS]
+    return f" ({said})" if said else ""
 
 
 def _explanation(body: bytes) -> str:

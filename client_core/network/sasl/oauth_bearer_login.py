@@ -53,6 +53,9 @@ _CLOSE_TIMEOUT_S: Final = 2.0
 #: ever faster.
 _MIN_PAUSE_MS: Final = 1000
 
+#: The settings may be 0, which would ask without a pause for as long as requests fail.
+_MIN_BACKOFF_MS: Final = 10
+
 
 @dataclass(frozen=True, slots=True)
 class ExpiringCredentialRefresh:
@@ -144,7 +147,11 @@ class OAuthBearerLogin:
         self._validator = validator
         self._clock = clock
         self._events = events
-        self._backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self._backoff = ExponentialBackoff(
+            max(config.retry_backoff_ms, _MIN_BACKOFF_MS),
+            max(config.retry_backoff_max_ms, _MIN_BACKOFF_MS),
+            random,
+        )
         self._refresh = ExpiringCredentialRefresh(
             config.refresh_window_factor,
             config.refresh_window_jitter,

@@ -8,9 +8,10 @@ SaslChannelBuilder, LoginManager, Kafka 4.3.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from client_core.errors import ConfigError, SaslAuthenticationError
+from client_core.errors import ConfigError, DisconnectError, SaslAuthenticationError
 from client_core.events import NO_EVENTS
 from client_core.network.sasl.assertions import assertions
 from client_core.network.sasl.client_jwt_validator import ClientJwtValidator
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from client_core.network.sasl.sasl_client import SaslClient
     from client_core.network.sasl.token_requests import RequestFormatter
     from client_core.network.security_config import OAuthBearerConfig, SaslConfig
+
+    #: Begins an exchange; None while the credentials are being fetched.
+    _Clients = Callable[[], SaslClient | None]
 
 _MECHANISM: Final = "sasl.mechanism"
 _GSSAPI: Final = "GSSAPI"
@@ -74,12 +78,12 @@ class SaslAuthenticators:
         if config.mechanism == OAUTHBEARER:
             extensions = sasl_extensions(config, events)
             self._login = login = _token_source(config, clock, random, events)
-            self._new_client: Callable[[], SaslClient | None] = _oauth_bearer(login, extensions)
+            self._clients: Callable[[], _Clients] = partial(_oauth_bearer, login, extensions)
             self._version: Callable[[], int] = _Principals(login).version
         else:
             scram = _scram_of(config.mechanism)
             passwords = PasswordLogin(config, events)
-            self._new_client = _with_password(passwords, scram)
+            self._clients = partial(_with_password, passwords, scram)
             self._version = passwords.version
 
     def authenticator(self, host: str) -> Authenticator:
@@ -90,7 +94,7 @@ class SaslAuthenticators:
         if self._login is not None:
             with suppress(SaslAuthenticationError):  # raised again when the channel authenticates
                 self._login.token()
-        return SaslClientAuthenticator(self._mechanism, self._new_client, self._client_id, self._random)
+        return SaslClientAuthenticator(self._mechanism, self._clients(), self._client_id, self._random)
 
     def version(self) -> int:
         """Returns a number that grows with each new credential. Never raises.
@@ -134,9 +138,14 @@ def _scram_of(mechanism: str) -> ScramMechanism | None:
     return scram
 
 
-def _with_password(login: PasswordLogin, scram: ScramMechanism | None) -> Callable[[], SaslClient]:
+def _with_password(login: PasswordLogin, scram: ScramMechanism | None) -> _Clients:
+    """Returns the exchanges of one connection: its session is renewed with what it began with.
+
+    Changed credentials may be another user's, or not known to the broker yet.
+    """
+    credentials = login.read()
+
     def new_client() -> SaslClient:
-        credentials = login.read()
         if scram is None:
             return PlainSaslClient(credentials.username, credentials.password)
         return ScramSaslClient(scram, credentials.username, credentials.password, credentials.extensions)
@@ -144,10 +153,18 @@ def _with_password(login: PasswordLogin, scram: ScramMechanism | None) -> Callab
     return new_client
 
 
-def _oauth_bearer(login: TokenSource, extensions: Mapping[str, str]) -> Callable[[], SaslClient | None]:
+def _oauth_bearer(login: TokenSource, extensions: Mapping[str, str]) -> _Clients:
+    """Returns the exchanges of one connection: its session is renewed with the current token."""
+    principals: set[str] = set()
+
     def new_client() -> SaslClient | None:
         token = login.token()
-        return None if token is None else OAuthBearerSaslClient(token.value, extensions)
+        if token is None:
+            return None
+        principals.add(token.principal_name)
+        if len(principals) > 1:
+            raise DisconnectError("the new token is another principal's, which can't renew the session")
+        return OAuthBearerSaslClient(token.value, extensions)
 
     return new_client
 

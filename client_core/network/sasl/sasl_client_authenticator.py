@@ -101,7 +101,7 @@ class SaslClientAuthenticator:
     def __init__(
         self, mechanism: str, new_client: Callable[[], SaslClient | None], client_id: str, random: Random
     ) -> None:
-        """`new_client` reads the credentials for each authentication; None while they are being fetched.
+        """`new_client` begins an exchange; None while the credentials are being fetched.
 
         It raises SaslAuthenticationError or DisconnectError when there are none.
         """

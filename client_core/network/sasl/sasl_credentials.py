@@ -1,7 +1,7 @@
-"""SASL credentials, read for each authentication, from settings or the JAAS config.
+"""SASL credentials, read for each connection, from settings or the JAAS config.
 
-A secret may be a file that changes while the client runs. Its current content is used for the next connection
-and the next re-authentication. After an invalid change the last credentials stay in use (`secret.py`).
+A secret may be a file that changes while the client runs. Its current content is used for the next
+connection. After an invalid change the last credentials stay in use (`secret.py`).
 
 `sasl_authenticators.py` calls this once. After that, only the thread that authenticates or logs in calls it:
 an object belongs to one thread at a time. Source: JaasContext, PlainLoginModule, ScramLoginModule,

@@ -142,7 +142,7 @@ def _oauth_bearer(given: GivenSettings) -> SaslConfig:
             name=options.TOKEN_ENDPOINT_URL.name,
         )
     retriever = _retriever(given, url)
-    if url.startswith("http:"):
+    if url.lower().startswith("http:"):
         given.warn(f"{options.TOKEN_ENDPOINT_URL.name} is http: the client's secret is sent unencrypted")
     assertion = _assertion(given, retriever)
     jaas_config = given.secret(options.JAAS_CONFIG)

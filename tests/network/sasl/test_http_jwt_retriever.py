@@ -20,14 +20,15 @@ from client_core.network.sasl.oauth_credentials import OAuthCredentials
 from client_core.network.sasl.token_requests import ClientSecretRequestFormatter
 from client_core.network.secret import SecretSource
 from client_core.network.security_config import OAuthBearerConfig, SaslConfig
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, by_keytool, write_pem
 from tests.support.oauth_endpoint import OAuthEndpoint
 from tests.support.tcp_peers import ScriptedPeer, TcpPeer, close_at_once, stay_silent
-from tests.support.tls_peers import server_context
+from tests.support.tls_peers import server_context, show
 from tests.support.waiting import patient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Ask = Callable[[bytes], tuple[str | KafkaError, bytes, str]]
 
@@ -138,9 +139,25 @@ def test_an_answer_without_a_token_is_a_refusal_and_is_not_shown(ask: Ask) -> No
         assert_refused(ask, answer("200 OK", body), "the answer of {where}/token did not contain a token")
 
 
+def test_an_error_that_is_answered_with_200_is_shown_without_what_was_sent(ask: Ask) -> None:
+    body = f'{{"error": "bad_client", "error_description": "not {CLIENT_SECRET}"}}'.encode()
+    said = "the answer of {where}/token did not contain a token (bad_client - not [hidden])"
+    assert_refused(ask, answer("200 OK", body), said)
+
+
 def test_an_answer_without_an_end_is_not_read_to_it(ask: Ask) -> None:
-    endless = answer("200 OK", b"x" * (1024 * 1024 + 1))
-    assert_refused(ask, endless, "the answer of {where}/token is larger than 1048576 bytes")
+    head, much = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"x" * (1024 * 1024 + 1)
+    for endless in (answer("200 OK", much), head + b"40000000\r\n" + much, head + b"-1\r\n" + much):
+        assert_refused(ask, endless, "the answer of {where}/token is larger than 1048576 bytes")
+
+
+def test_an_answer_in_chunks(ask: Ask) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    token, _, _ = ask(head + b'10\r\n{"access_token":\r\n8\r\n"a.b.c"}\r\n0\r\n\r\n')
+    assert token == "a.b.c"
+    error, _, where = ask(head + b'10\r\n{"access_token":\r\n8\r\n"a.b.c"}\r\n')
+    assert isinstance(error, DisconnectError)
+    assert error.message == f"{where}/token can't be reached: the connection ended within the answer"
 
 
 def test_a_lasting_failure_is_a_refusal(ask: Ask) -> None:
@@ -201,6 +218,32 @@ def test_an_untrusted_certificate_is_a_refusal() -> None:
     with OAuthEndpoint({}, tls=context) as endpoint, refused as caught:
         retriever(endpoint.url).retrieve()
     assert "self-signed" in caught.value.message or "unable to get" in caught.value.message
+
+
+def test_authorities_that_are_rotated_count_for_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, trust = Authority(), Authority(), tmp_path / "ca.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", str(old.write_trust(trust)))
+    context = server_context(old.issue("127.0.0.1"))
+    with OAuthEndpoint({CLIENT_ID: CLIENT_SECRET}, tls=context) as endpoint:
+        asking = retriever(endpoint.url)
+        assert asking.retrieve()
+        show(context, new.issue("127.0.0.1"))
+        with pytest.raises(SaslAuthenticationError, match="was refused"):
+            asking.retrieve()
+        new.write_trust(trust)
+        assert asking.retrieve()
+
+
+def test_an_authority_as_keytool_makes_them_is_accepted_as_that_of_brokers_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since Python 3.13 default contexts refuse it."""
+    authority, identity = by_keytool("localhost")
+    monkeypatch.setenv("SSL_CERT_FILE", str(write_pem(tmp_path / "ca.pem", authority)))
+    with OAuthEndpoint({CLIENT_ID: CLIENT_SECRET}, tls=server_context(identity)) as endpoint:
+        assert retriever(endpoint.url.replace("127.0.0.1", "localhost")).retrieve()
 
 
 def test_cancel_ends_a_question_that_is_not_answered() -> None:

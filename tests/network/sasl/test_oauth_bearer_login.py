@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import random
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -313,13 +314,19 @@ class FakeRetriever:
 class Rig:
     """A login with a mock clock; the test steps its thread."""
 
-    def __init__(self, events: RecordedEvents | None = None, *, asks: bool = True) -> None:
+    def __init__(
+        self,
+        events: RecordedEvents | None = None,
+        *,
+        asks: bool = True,
+        config: OAuthBearerConfig = CONFIG,
+    ) -> None:
         self._steps: queue.Queue[str] = queue.Queue()
         self.clock = SteppingClock(self._steps)
         self.retriever = FakeRetriever(self._steps)
         self.events = RecordedEvents() if events is None else events
         self.login = OAuthBearerLogin(
-            CONFIG, self.retriever, ClientJwtValidator(), self.clock, random.Random(1), self.events
+            config, self.retriever, ClientJwtValidator(), self.clock, random.Random(1), self.events
         )
         self.first_token = self.login.token() if asks else None  # who asks first starts the thread
 
@@ -346,8 +353,8 @@ class Rig:
 
 
 @contextmanager
-def rig(events: RecordedEvents | None = None) -> Iterator[Rig]:
-    made = Rig(events)
+def rig(events: RecordedEvents | None = None, config: OAuthBearerConfig = CONFIG) -> Iterator[Rig]:
+    made = Rig(events, config=config)
     try:
         yield made
     finally:
@@ -443,6 +450,14 @@ def test_temporary_trouble_backs_off_from_the_least_to_the_most() -> None:
         it.answer(it.token("alice", 100 * MINUTE_MS))
         it.clock.advance(80 * MINUTE_MS)
         assert 80 <= it.answer(DisconnectError("connection refused")) <= 120
+
+
+def test_nothing_is_asked_without_a_pause_even_if_the_settings_say_so() -> None:
+    none = replace(CONFIG, retry_backoff_ms=0, retry_backoff_max_ms=0)
+    for config in (none, replace(none, retry_backoff_max_ms=10_000)):
+        for error in (DisconnectError("connection refused"), SaslAuthenticationError("answered 401")):
+            with rig(config=config) as it:
+                assert it.answer(error) > 0
 
 
 def test_a_refusal_is_tried_again_after_the_longest_backoff_and_each_caller_gets_its_own_error() -> None:

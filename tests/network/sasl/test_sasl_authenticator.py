@@ -31,7 +31,7 @@ from client_core.network.sasl.sasl_client_authenticator import (
 )
 from client_core.network.sasl.scram_sasl_client import ScramMechanism
 from client_core.network.secret import SecretSource
-from client_core.network.security_config import SaslConfig
+from client_core.network.security_config import OAuthBearerConfig, SaslConfig
 from client_core.network.selectable import ChannelStateName
 from client_core.protocol.api_keys import ApiKey
 from client_core.protocol.header import decode_request_header, decode_response_header, encode_request_header
@@ -41,6 +41,7 @@ from client_core.protocol.messages.sasl_authenticate_request import SaslAuthenti
 from client_core.protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from client_core.protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from client_core.protocol.messages.sasl_handshake_response import SaslHandshakeResponse
+from tests.network.sasl.jwts import jwt_of
 from tests.network.sasl.sasl_rig import (
     CLIENT_ID,
     NODE,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from client_core.network.selector import Selector
 
 PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
 SCRAM_256: Final = "SCRAM-SHA-256"
 SCRAM_512: Final = "SCRAM-SHA-512"
 
@@ -528,7 +530,7 @@ def refusal_of_the_renewal(rig: SaslRig, selector: Selector) -> str:
 def test_cannot_reauthenticate_with_different_mechanism() -> None:
     with over("SASL_SSL", SCRAM_256, PLAIN) as rig:
         rig.server.session_lifetime_ms = SESSION_MS
-        scram = rig.authenticators(password_config(SCRAM_256))._new_client
+        scram = rig.authenticators(password_config(SCRAM_256))._clients()
         changing = _ChangesItsMind(SCRAM_256, scram, CLIENT_ID, random.Random(1))
         selector = rig.client_with(_ChangingAuthenticators(changing))
         rig.connect_and_check(selector)
@@ -540,21 +542,45 @@ def test_cannot_reauthenticate_with_different_mechanism() -> None:
 @pytest.mark.behaviour("SASL-06")
 @pytest.mark.java("SaslAuthenticatorTest.CannotReauthenticateWithDifferentPrincipal")
 def test_cannot_reauthenticate_with_different_principal(tmp_path: Path) -> None:
-    """Java's token is another user's by then; here the file of the JAAS config has changed."""
-    jaas = "PlainLoginModule required username={} password=mypassword;"
+    """Java's client sends the other user's token, and is refused; this one connects again with it."""
+    file, expires_ms = tmp_path / "token", 2**42
+    file.write_text(jwt_of("alice", expires_ms=expires_ms))
+    oauth_bearer = OAuthBearerConfig(token_endpoint_url=file.as_uri())
+    with over("SASL_SSL", OAUTHBEARER) as rig:
+        rig.server.tokens = {jwt_of(name, expires_ms=expires_ms): name for name in ("alice", "bob")}
+        rig.server.session_lifetime_ms = SESSION_MS
+        selector = rig.client_with(rig.authenticators(SaslConfig(OAUTHBEARER, oauth_bearer=oauth_bearer)))
+        rig.connect_and_check(selector)
+        file.write_text(jwt_of("bob", expires_ms=expires_ms))
+        rig.let_the_session_run_out()
+        selector.send(NODE, [b"not delivered"])
+        ended = wait_for_channel_close(selector)
+        assert (ended.name, counts(rig)) == (ChannelStateName.AUTHENTICATE, (1, 0, 0, 0))
+        assert ended.detail == "the new token is another principal's, which can't renew the session"
+        rig.connect_and_check(selector)
+        assert counts(rig) == (2, 0, 0, 0)
+
+
+@pytest.mark.behaviour("SASL-06")
+@pytest.mark.parametrize(
+    "changed", [("somebodyelse", PASSWORD), (USERNAME, "not known yet")], ids=["user", "password"]
+)
+def test_a_session_is_renewed_with_the_credentials_of_its_connection(
+    tmp_path: Path, changed: tuple[str, str]
+) -> None:
+    jaas = "PlainLoginModule required username={} password='{}';"
     file = tmp_path / "jaas.conf"
-    file.write_text(jaas.format(USERNAME))
+    file.write_text(jaas.format(USERNAME, PASSWORD))
     config = SaslConfig(PLAIN, jaas_config=SecretSource("sasl.jaas.config", path=str(file)))
     with over("SASL_SSL", PLAIN) as rig:
         rig.server.passwords["somebodyelse"] = PASSWORD
         rig.server.session_lifetime_ms = SESSION_MS
         selector = rig.client_with(rig.authenticators(config))
         rig.connect_and_check(selector)
-        assert counts(rig) == (1, 0, 0, 0)
-        file.write_text(jaas.format("somebodyelse"))
-        assert refusal_of_the_renewal(rig, selector) == (
-            "Cannot change principals during re-authentication from User.myuser: User.somebodyelse"
-        )
+        file.write_text(jaas.format(*changed))
+        rig.let_the_session_run_out()
+        rig.check_client_connection(selector)
+        assert counts(rig) == (1, 0, 1, 0)
 
 
 @pytest.mark.behaviour("SASL-06")

@@ -544,7 +544,7 @@ WARNED_OF = {
     },
     f"{ENDPOINT} is http: the client's secret is sent unencrypted": {
         **OAUTH,
-        ENDPOINT: "http://idp.example/token",
+        ENDPOINT: "HTTP://idp.example/token",
         "sasl.jaas.config": PASSWORD,
     },
 }
