@@ -2,7 +2,8 @@
 
     python -m benchmarks.pipeline_history TABLES ROUNDS       TABLES: the folder that a run has filled
 
-    facts      the pipeline's way: one row per epoch and boot, then one per epoch, then lead() over those
+    facts      the pipeline's way: one row per epoch and boot, then one per epoch, then lead() over those.
+               Which clocks are wrong is read, because the job makes that table anyway
     windows    row_number, min, max and collect_set over the events of each epoch, then lead(): as many
                columns
     lags       the least that plain windows can do: lag() over the events of a partition, without last_seen,
@@ -19,6 +20,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -31,7 +33,7 @@ from pipeline.session import spark_session
 from pipeline.silver import SILVER
 from pipeline.stores.formats import open_store
 from pipeline.stores.store import PARQUET
-from pipeline.tables import BRONZE_EVENTS, GOLD_LEADER_HISTORY, SILVER_LEADER_EPOCHS
+from pipeline.tables import BRONZE_EVENTS, GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY, SILVER_LEADER_EPOCHS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,10 +43,10 @@ if TYPE_CHECKING:
 _PARTITION_KEY: Final = ("cluster_id", "topic_key", "partition")
 
 
-def facts(events: DataFrame) -> DataFrame:
+def facts(events: DataFrame, quality: DataFrame) -> DataFrame:
     """The job's way: shared tables are computed once, and kept in memory instead of written."""
     silver = {table.name: table for table in SILVER}
-    made = {BRONZE_EVENTS: events}
+    made = {BRONZE_EVENTS: events, GOLD_DATA_QUALITY: quality}
 
     def read(name: str) -> DataFrame:
         if name not in made:
@@ -102,23 +104,22 @@ def _history(firsts: DataFrame, leader: str, *more: str) -> DataFrame:
     )
 
 
-CONTESTANTS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
-    "facts": facts,
-    "windows": windows,
-    "lags": lags,
-}
+def contestants(quality: DataFrame) -> dict[str, Callable[[DataFrame], DataFrame]]:
+    """Returns what makes the history of events, by name. `quality`: the job's gold_data_quality."""
+    return {"facts": partial(facts, quality=quality), "windows": windows, "lags": lags}
 
 
 def main() -> None:
     tables, rounds = sys.argv[1], int(sys.argv[2])
     spark = spark_session("pilotfish-bench", master="local[2]", driver_memory="4g")
     try:
-        events = open_store(spark, tables, PARQUET, to_write=False).read(BRONZE_EVENTS)
-        rows = {name: history(events).count() for name, history in CONTESTANTS.items()}
+        store = open_store(spark, tables, PARQUET, to_write=False)
+        events, histories = store.read(BRONZE_EVENTS), contestants(store.read(GOLD_DATA_QUALITY))
+        rows = {name: history(events).count() for name, history in histories.items()}
         spark.catalog.clearCache()
-        costs: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTESTANTS}
+        costs: dict[str, list[tuple[float, float]]] = {name: [] for name in histories}
         for _ in range(rounds):
-            for name, history in CONTESTANTS.items():
+            for name, history in histories.items():
                 costs[name].append(_cost(spark, history(events)))
     finally:
         spark.stop()
