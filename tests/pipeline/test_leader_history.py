@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.tables import GOLD_CURRENT_LEADER, GOLD_LEADER_HISTORY
+from benchmarks.pipeline_history import facts
+from pipeline.tables import BRONZE_EVENTS, GOLD_CURRENT_LEADER, GOLD_DATA_QUALITY, GOLD_LEADER_HISTORY
 from tests.pipeline.fleets import CLUSTER, ID, NEXT_ID, TOPIC, Boot, at
 from tests.pipeline.stories import Stories, assert_table
+from tests.pipeline.whole_pipeline import in_order
 
 if TYPE_CHECKING:
     from tests.pipeline.stories import Outcome, Rows, Story, Tale
-    from tests.pipeline.whole_pipeline import Tables
+    from tests.pipeline.whole_pipeline import Row, Tables
 
 story = Stories()
 
@@ -260,3 +262,8 @@ def partitions_and_clusters_have_histories_of_their_own() -> Story:
 @story.test
 def test_leader_history(story: Tale, reported: Outcome, tables: Tables) -> None:
     reported.check(story, tables)
+
+
+def test_the_benchmark_makes_the_same_history_as_the_job(tables: Tables) -> None:
+    made: list[Row] = facts(tables(BRONZE_EVENTS), tables(GOLD_DATA_QUALITY)).toArrow().to_pylist()
+    assert in_order(made) == tables.rows(GOLD_LEADER_HISTORY)
