@@ -152,7 +152,7 @@ def check_records(
         except RecordTooLargeError as error:
             error.record_index = index
             raise
-        if headers != () and _may_change(headers):
+        if headers is not None and headers != () and _may_change(headers):
             fixed[index] = record._replace(headers=tuple((name, value) for name, value in headers))
     return [fixed.get(index, record) for index, record in enumerate(records)] if fixed else records
 
