@@ -363,7 +363,10 @@ class Lookups:
             raise self._late(result.error, since_ms)
         doubtful = self._older(names, not_before_ms)
         if doubtful:
-            error = TimeoutError(f"Only one broker reports topic {doubtful[0]} missing, within {wait_ms} ms.")
+            name = doubtful[0]
+            error = TimeoutError(
+                f"A broker reports topic {name} missing, and no other has confirmed it within {wait_ms} ms."
+            )
             raise self._late(error, since_ms)
 
     def _older(self, names: list[str], not_before_ms: int) -> list[str]:

@@ -79,7 +79,7 @@ def test_a_record_for_an_unknown_topic_fails_when_it_has_waited_for_as_long_as_i
 
 
 @pytest.mark.behaviour("PROD-02", "PROD-06")
-def test_brokers_that_refuse_to_tell_their_versions_are_the_cause_of_the_timeout() -> None:
+def test_brokers_that_answer_api_versions_with_an_error_are_the_cause_of_the_timeout() -> None:
     with producing() as (cluster, _):
         cluster.change_next(ApiKey.API_VERSIONS, lambda r: r._replace(error_code=-1), times=1_000_000)
         with live_producer(cluster.bootstrap_servers) as producer:

@@ -152,14 +152,14 @@ def check_records(
         except RecordTooLargeError as error:
             error.record_index = index
             raise
-        if headers is not None and headers != () and _may_change(headers):
+        if _may_change(headers):
             fixed[index] = record._replace(headers=tuple((name, value) for name, value in headers))
     return [fixed.get(index, record) for index, record in enumerate(records)] if fixed else records
 
 
 def _may_change(headers: Headers) -> bool:
     """Returns whether these are lists, for example. Java's ProducerRecord copies its headers at once."""
-    if isinstance(headers, EncodedHeaders):
+    if headers is None or isinstance(headers, EncodedHeaders):
         return False
     return not (isinstance(headers, tuple) and all(isinstance(header, tuple) for header in headers))
 

@@ -240,6 +240,7 @@ def test_a_demand_that_one_broker_alone_cannot_meet_is_503_at_its_deadline() -> 
         began_ms = sidecar.clock.now_ms()
         answer = await sidecar.get("/v1/topics/orders?max_age_ms=0&max_block_ms=1000")
         assert (answer.status_code, answer.json()["waited_ms"]) == (503, 1_000)
+        assert answer.json()["detail"].startswith("A broker reports topic orders missing, and no other")
         assert sidecar.clock.now_ms() - began_ms == 1_000
         assert (await sidecar.get("/v1/topics/orders")).status_code == 200, "without a demand it is served"
         assert (await sidecar.get("/v1/topics/orders?max_age_ms=0")).status_code == 404
