@@ -1,7 +1,8 @@
 """Measures growth over known topics over HTTP: wrk asks sidecars that know different numbers of topics.
 
 One sidecar per size, all running, with the same fake broker, which is idle meanwhile. wrk loads them in turn.
-`ten of them` is the same work at each size. `each in turn` walks all topics: most answers are not cached.
+`ten of them` is the same work at each size. `each in turn` walks all topics, for so long that it asks for
+more than the sidecar keeps answers for: most answers have to be made.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SECONDS: Final = 1
+#: In one second a walk does not leave the 20,000 answers that are kept from the walk before.
+WALK_SECONDS: Final = 4
 
 #: Prepared before wrk begins, so that choosing a request costs almost nothing.
 _SCRIPT: Final = """
@@ -57,11 +60,12 @@ def ask_sidecars(sizes: Sequence[int], rounds: int) -> dict[str, dict[int, list[
         walks = {size: _script(folder, size, size) for size in each}
         for size, (_, pid) in sidecars.items():
             memory[size].append(rss_bytes(pid) / 1e6)
-        turns = [(size, scripts[size], ten) for size in sizes] + [(size, walks[size], each) for size in each]
+        turns = [(size, scripts[size], ten, SECONDS) for size in sizes]
+        turns += [(size, walks[size], each, WALK_SECONDS) for size in each]
         for _ in range(rounds):
-            for size, script, figures in turns:
+            for size, script, figures, seconds in turns:
                 port, pid = sidecars[size]
-                turn = wrk(port, "/", pid, seconds=SECONDS, script=script)
+                turn = wrk(port, "/", pid, seconds=seconds, script=script)
                 figures[size].append(1e6 / turn.per_wall_s)
             # The turn after a walk runs on a busier machine, so the order changes.
             turns = turns[1:] + turns[:1]
