@@ -297,17 +297,8 @@ class Refresh:
         if name not in self._frames:
             rows = self._store.read(name, self._closed_rows(name))
             is_held = name == GOLD_DATA_QUALITY and self._rows.get(name, MOST_HELD + 1) <= MOST_HELD
-            self._frames[name] = self._held(rows) if is_held else rows
+            self._frames[name] = held(self._spark, rows) if is_held else rows
         return self._frames[name]
-
-    def _held(self, rows: DataFrame) -> DataFrame:
-        """Returns the rows, held in the driver's memory: Spark's optimizer then knows which boots are left
-        out, in most fleets none, and removes the joins with them from the plans of all other tables.
-        """
-        rows_of_java = rows._jdf.collectAsList()
-        return DataFrame(
-            self._spark._jsparkSession.createDataFrame(rows_of_java, rows._jdf.schema()), self._spark
-        )
 
     def _is_mergeable(self, table: SilverTable) -> bool:
         has = self._store.has(table.name)
@@ -323,6 +314,14 @@ class Refresh:
         else:
             self._rows[name] = observation.get["rows"]
         self._at(name)
+
+
+def held(spark: SparkSession, rows: DataFrame) -> DataFrame:
+    """Returns the rows, held in the driver's memory. Of gold_data_quality, Spark's optimizer then knows which
+    boots are left out, in most fleets none, and removes the joins with them from the plans of other tables.
+    """
+    rows_of_java = rows._jdf.collectAsList()
+    return DataFrame(spark._jsparkSession.createDataFrame(rows_of_java, rows._jdf.schema()), spark)
 
 
 def _needs(name: str) -> str:
