@@ -63,6 +63,16 @@ class Demands:
 NO_DEMANDS: Final = Demands()
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request that may wait: its demands, its arrival, and its caller, who may leave meanwhile."""
+
+    demands: Demands
+    since_ms: int
+    receive: Receive
+    caller: Caller
+
+
 class Lookups:
     """Waits for metadata on behalf of requests."""
 
@@ -93,7 +103,7 @@ class Lookups:
 
         Raises ProblemError if the demand itself can't be met, CallerGoneError if the caller leaves.
         """
-        since_ms = self._clock.now_ms()
+        request = _Request(demands, self._clock.now_ms(), receive, caller)
         min_version = self._number_of(demands.min_version)
         names, forbidden = caller.split(dict.fromkeys(topics))
         problems = {name: not_authorized(name) for name in forbidden}
@@ -102,15 +112,15 @@ class Lookups:
         faults, to_ask = self._judge(names, demands)
         problems.update(faults)
         if to_ask:
-            problems.update(await self._ask(to_ask, demands, since_ms, receive, caller))
+            problems.update(await self._ask(to_ask, request))
         known = [name for name in names if name not in problems]
-        await self._freshen(known, demands, min_version, since_ms, receive, caller)
-        await self._ages.freshen(known, self._left_ms(demands, since_ms))
+        await self._freshen(known, request, min_version)
+        await self._ages.freshen(known, self._left_ms(request))
         topics = self._producer.cache.topics
         ended = [name for name in known if name not in topics]
         if ended:
             # The refresh has shown that they no longer exist.
-            problems.update(await self._ask(ended, demands, since_ms, receive, caller))
+            problems.update(await self._ask(ended, request))
         return problems
 
     async def known(
@@ -147,14 +157,14 @@ class Lookups:
         `topics`: known ones that the answer is about, too. `oldest`: the time of the oldest one, if there are
         more.
         """
-        since_ms = self._clock.now_ms()
+        request = _Request(demands, self._clock.now_ms(), receive, caller)
         min_version = self._number_of(demands.min_version)
         if self._producer.cache.is_bootstrap:
             wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
             await self.refresh(wait_ms, receive, caller, max_age_ms=MAX_WAIT_MS)
         names = list(topics)
-        await self._freshen(names, demands, min_version, since_ms, receive, caller, oldest)
-        await self._ages.freshen([None, *names], self._left_ms(demands, since_ms))
+        await self._freshen(names, request, min_version, oldest)
+        await self._ages.freshen([None, *names], self._left_ms(request))
 
     def missing(self, topic: str, partition: int | None) -> KafkaError:
         """Returns the error for a topic without the requested partition, or for a topic that is gone.
@@ -239,37 +249,33 @@ class Lookups:
                 to_ask.append(name)
         return problems, to_ask
 
-    async def _ask(
-        self, names: list[str], demands: Demands, since_ms: int, receive: Receive, caller: Caller
-    ) -> dict[str, Problem]:
+    async def _ask(self, names: list[str], request: _Request) -> dict[str, Problem]:
         """Asks the brokers for topics and waits; returns the remaining problems.
 
         As long as some are found, names beyond the limit of unknown ones are asked for in the next round.
         """
         problems: dict[str, Problem] = {}
-        with self._admission.acquire(0, caller):
+        with self._admission.acquire(0, request.caller):
             while names:
-                left = await self._ask_once(names, demands, since_ms, receive, caller)
+                left = await self._ask_once(names, request)
                 has_found = len(left) < len(names)
                 names = [name for name in left if has_found and left[name].reason is MANY_UNKNOWN]
                 again = set(names)
                 problems |= {name: problem for name, problem in left.items() if name not in again}
         return problems
 
-    async def _ask_once(
-        self, names: list[str], demands: Demands, since_ms: int, receive: Receive, caller: Caller
-    ) -> Mapping[str, Problem]:
+    async def _ask_once(self, names: list[str], request: _Request) -> Mapping[str, Problem]:
         problems: dict[str, Problem] = {}
         begun: list[str] = []
         try:
             for name in names:
                 try:
-                    self._unknown.begin(name, self._clock.now_ms(), caller)
+                    self._unknown.begin(name, self._clock.now_ms(), request.caller)
                     begun.append(name)
                 except ProblemError as e:
                     problems[name] = e.problem
             if begun:
-                result = await self._answer(begun, demands, since_ms, receive)
+                result = await self._answer(begun, request)
                 problems.update(self._left_over(begun, result))
         finally:
             known = self._producer.cache.topics
@@ -277,21 +283,20 @@ class Lookups:
                 self._unknown.end(name, exists=name in known)
         return problems
 
-    async def _answer(
-        self, names: list[str], demands: Demands, since_ms: int, receive: Receive
-    ) -> MetadataResult:
+    async def _answer(self, names: list[str], request: _Request) -> MetadataResult:
+        demands = request.demands
         wait_ms = self._lookup_wait_ms if demands.max_block_ms is None else demands.max_block_ms
         if demands.may_settle:
             wait_ms = min(wait_ms, self._lookup_wait_ms)
         result: Result = await wait_for_result(
             lambda done: self._producer.request_topics(
                 names,
-                deadline_ms=since_ms + wait_ms,
+                deadline_ms=request.since_ms + wait_ms,
                 create=False,
                 settle=demands.may_settle,
                 done=done,
             ),
-            receive,
+            request.receive,
         )
         return cast("MetadataResult", result)
 
@@ -315,59 +320,53 @@ class Lookups:
     async def _freshen(
         self,
         names: list[str],
-        demands: Demands,
+        request: _Request,
         min_version: int | None,
-        since_ms: int,
-        receive: Receive,
-        caller: Caller,
         oldest: RefreshTime | None = None,
     ) -> None:
-        cache, max_age_ms = self._producer.cache, demands.max_age_ms
+        cache, max_age_ms = self._producer.cache, request.demands.max_age_ms
         age_ms = self._age_ms(names) if oldest is None else self._clock.now_ms() - oldest.now_ms
         too_old = max_age_ms is not None and age_ms > max_age_ms
         too_early = min_version is not None and cache.update_version < min_version
-        wait_ms = self._max_block_ms if demands.max_block_ms is None else demands.max_block_ms
         if too_old or too_early:
             await self.refresh(
-                wait_ms,
-                receive,
-                caller,
+                self._wait_ms(request),
+                request.receive,
+                request.caller,
                 min_version=min_version if too_early else None,
                 max_age_ms=max_age_ms if too_old else None,
-                since_ms=since_ms,
+                since_ms=request.since_ms,
             )
         if max_age_ms is not None:
-            await self._end_doubt(names, since_ms - max_age_ms, since_ms, wait_ms, receive, caller)
+            await self._end_doubt(names, request, request.since_ms - max_age_ms)
 
-    async def _end_doubt(
-        self,
-        names: list[str],
-        not_before_ms: int,
-        since_ms: int,
-        wait_ms: int,
-        receive: Receive,
-        caller: Caller,
-    ) -> None:
+    async def _end_doubt(self, names: list[str], request: _Request, not_before_ms: int) -> None:
         """Waits until no topic is older, as one is that only one broker reports missing."""
         doubtful = self._older(names, not_before_ms)
         if not doubtful:
             return
-        with self._admission.acquire(0, caller):
+        wait_ms = self._wait_ms(request)
+        with self._admission.acquire(0, request.caller):
             result: Result = await wait_for_result(
                 lambda done: self._producer.refresh_topics(
-                    doubtful, deadline_ms=since_ms + wait_ms, done=done
+                    doubtful, deadline_ms=request.since_ms + wait_ms, done=done
                 ),
-                receive,
+                request.receive,
             )
         if result.error is not None:
-            raise self._late(result.error, since_ms)
+            raise self._late(result.error, request.since_ms)
         doubtful = self._older(names, not_before_ms)
         if doubtful:
             name = doubtful[0]
             error = TimeoutError(
                 f"A broker reports topic {name} missing, and no other has confirmed it within {wait_ms} ms."
             )
-            raise self._late(error, since_ms)
+            raise self._late(error, request.since_ms)
+
+    def _wait_ms(self, request: _Request) -> int:
+        """Returns how long the request waits for a fresher answer, from its arrival on."""
+        asked_ms = request.demands.max_block_ms
+        return self._max_block_ms if asked_ms is None else asked_ms
 
     def _older(self, names: list[str], not_before_ms: int) -> list[str]:
         """Returns the known topics that no response has contained since then."""
@@ -375,11 +374,11 @@ class Lookups:
         times = ((name, refreshed_ms_of(cache, name)) for name in names)
         return [name for name, time_ms in times if time_ms is not None and time_ms < not_before_ms]
 
-    def _left_ms(self, demands: Demands, since_ms: int) -> int | None:
+    def _left_ms(self, request: _Request) -> int | None:
         """Returns what is left of max_block_ms."""
-        if demands.max_block_ms is None:
+        if request.demands.max_block_ms is None:
             return None
-        return max(since_ms + demands.max_block_ms - self._clock.now_ms(), 0)
+        return max(request.since_ms + request.demands.max_block_ms - self._clock.now_ms(), 0)
 
     def _age_ms(self, names: list[str]) -> int:
         """Returns the age of the oldest topic, or of the cluster if there are no topics."""
