@@ -144,6 +144,8 @@ class RequestCompleted(NamedTuple):
     sent_bytes: int
     received_bytes: int
     error: Errors = Errors.NONE
+    #: throttle_time_ms of the response.
+    throttle_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -394,9 +394,12 @@ class NetworkClient:
                 self._ends.close_and_process(responses, node_id, now_ms, ended)
                 continue
             answered = self._in_flight.complete_next(node_id)
-            self._maybe_throttle(answered, body, now_ms)
+            throttle_ms = throttle_time_ms(body)
+            self._maybe_throttle(answered, throttle_ms, now_ms)
             payload_bytes = len(receive.payload) if answered.pieces is None else answered.pieces.frame_bytes
-            response = self._requests.answered(answered, now_ms, body=body, payload_bytes=payload_bytes)
+            response = self._requests.answered(
+                answered, now_ms, body=body, payload_bytes=payload_bytes, throttle_ms=throttle_ms
+            )
             if answered.is_internal and isinstance(body, ApiVersionsResponse):
                 self._handle_api_versions_response(responses, answered, body, now_ms)
                 continue
@@ -406,9 +409,8 @@ class NetworkClient:
             else:
                 responses.append(response)
 
-    def _maybe_throttle(self, answered: InFlightRequest, body: object, now_ms: int) -> None:
+    def _maybe_throttle(self, answered: InFlightRequest, throttle_ms: int, now_ms: int) -> None:
         """Throttles the node as its broker requests, and extends the timeouts in flight (NET-12)."""
-        throttle_ms = throttle_time_ms(body)
         request = answered.request
         if throttle_ms > 0 and client_throttles(request.builder.api, answered.version):
             self._in_flight.increment_throttle_ms(request.destination, throttle_ms)

@@ -116,10 +116,11 @@ class RequestSender:
         *,
         body: object | None = None,
         payload_bytes: int | None = None,
+        throttle_ms: int = 0,
     ) -> ClientResponse:
         """Returns the response of a request that was answered, or was sent and expects no answer (NET-10)."""
         received_bytes = 0 if payload_bytes is None else _SIZE_BYTES + payload_bytes
-        self._report(in_flight, now_ms, received_bytes, Errors.NONE)
+        self._report(in_flight, now_ms, received_bytes, Errors.NONE, throttle_ms)
         request = in_flight.request
         return ClientResponse(request, in_flight.version, now_ms, now_ms - request.created_ms, body)
 
@@ -138,9 +139,16 @@ class RequestSender:
             )
             yield cancelled, response
 
-    def _report(self, ended: InFlightRequest, now_ms: int, received_bytes: int, error: Errors) -> None:
+    def _report(
+        self,
+        ended: InFlightRequest,
+        now_ms: int,
+        received_bytes: int,
+        error: Errors,
+        throttle_ms: int = 0,
+    ) -> None:
         request, latency_ms = ended.request, now_ms - ended.sent_ms
-        api = request.builder.api.name
+        api, node_id = request.builder.api.name, request.destination
         self._events.emit(
-            RequestCompleted(api, request.destination, latency_ms, ended.sent_bytes, received_bytes, error)
+            RequestCompleted(api, node_id, latency_ms, ended.sent_bytes, received_bytes, error, throttle_ms)
         )

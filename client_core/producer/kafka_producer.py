@@ -40,7 +40,7 @@ from client_core.producer.sender.wiring import wired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Self
+    from typing import NoReturn, Self
 
     from client_core.client.kafka_client import KafkaClient
     from client_core.clock import Clock
@@ -185,6 +185,10 @@ class KafkaProducer(Generic[K, V]):
     def __repr__(self) -> str:
         state = "FORKED" if self.io_thread.is_inherited else self.io_thread.life_cycle.name
         return f"<KafkaProducer {self.config.client_id} {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        # A shallow copy has the same thread, which would end when the copy is deleted.
+        raise TypeError("a KafkaProducer can't be copied or pickled: create another one from its config")
 
     def __del__(self) -> None:
         if self._closed or self.io_thread.is_over or self.io_thread.is_inherited:

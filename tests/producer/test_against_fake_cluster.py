@@ -6,6 +6,9 @@ its way, answer with stale metadata, and delete a topic and create one of the sa
 
 from __future__ import annotations
 
+import copy
+import gc
+import pickle
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +43,8 @@ from tests.support.live_producer import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from client_core.protocol.messages.metadata_response import MetadataResponse
     from client_core.testing.api_versions import Versions
 
@@ -58,6 +63,15 @@ def test_a_callback_that_raises_keyboard_interrupt_costs_the_other_records_nothi
             future.add_done_callback(lambda ended: seen.append(ended.result(0).offset))
         producer.flush()
         assert [future.result(PATIENCE_S).offset for future in futures] == seen == [0, 1, 2]
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_producer_is_not_copied_and_goes_on(copied: Callable[[KafkaProducer], object]) -> None:
+    with producing({}) as (_, producer):
+        with pytest.raises(TypeError, match="can't be copied or pickled: create another one"):
+            copied(producer)
+        gc.collect()
+        assert producer.send(ProducerRecord("orders", b"x")).result(PATIENCE_S).offset == 0
 
 
 def values(cluster: FakeCluster, topic: str, partition: int | None = None) -> list[bytes | None]:

@@ -154,6 +154,7 @@ class ProducerMetrics:
                 values = [("request", 1), ("outgoing-byte", event.sent_bytes)]
                 if event.received_bytes:
                     values += ("response", 1), ("incoming-byte", event.received_bytes)
+                    self._all.add(now_ms, ("produce-throttle-time", event.throttle_ms))
                     if event.api == "Produce":
                         values.append(("request-latency", event.latency_ms))
                 add(now_ms, *values)
@@ -166,8 +167,6 @@ class ProducerMetrics:
                 _named(self._topics, event.topic).add(now_ms, ("record-retry", event.records))
             case e.BatchSplit():
                 add(now_ms, ("batch-split", 1))
-            case e.NodeThrottled():
-                add(now_ms, ("produce-throttle-time", event.throttle_ms))
             case e.NodeReady():
                 add(now_ms, ("connection-creation", 1))
             case e.NodeDisconnected():

@@ -18,7 +18,6 @@ from client_core import (
     KafkaProducer,
     NodeDisconnected,
     NodeReady,
-    NodeThrottled,
     ProduceFinished,
     ProducerConfig,
     ProduceResult,
@@ -31,7 +30,7 @@ from client_core import (
 )
 from client_core.producer.results.producer_metrics import ProducerMetrics
 from client_core.producer.results.status import BufferStatus, ClientStatus, MetadataStatus
-from client_core.testing import FakeCluster
+from client_core.testing import ApiKey, FakeCluster
 from tests.support.coroutine_tests import run
 from tests.support.live_producer import PATIENCE_MS, PATIENCE_S, QUICK, submit
 from tests.support.mock_clock import MockClock
@@ -102,6 +101,15 @@ def test_requests_are_counted_by_node_too_and_only_an_answered_produce_has_a_lat
     assert (node["request-latency-avg"], node["request-latency-max"]) == (8, 8)
 
 
+def test_every_response_has_a_throttle_time_as_in_java() -> None:
+    metrics = ProducerMetrics(MockClock(), NO_EVENTS)
+    metrics.emit(RequestCompleted("Metadata", 1, 5, 10, 10))
+    metrics.emit(RequestCompleted("Produce", 1, 5, 10, 10, throttle_ms=90))
+    metrics.emit(RequestCompleted("Produce", 1, 5, 10, 0, Errors.NETWORK_EXCEPTION))
+    values = _read(metrics)
+    assert (values["produce-throttle-time-avg"], values["produce-throttle-time-max"]) == (45, 90)
+
+
 def test_batches_are_counted_by_topic_when_they_end() -> None:
     metrics = ProducerMetrics(MockClock(), NO_EVENTS)
     metrics.emit(ProduceFinished("a", 0, 1, 5, 50, 9, 0, Errors.NONE))
@@ -128,14 +136,12 @@ def test_waits_are_totals_of_nanoseconds() -> None:
     assert values["buffer-exhausted-total"] == 1
 
 
-def test_connections_throttling_and_what_is_there_now() -> None:
+def test_connections_and_what_is_there_now() -> None:
     metrics = ProducerMetrics(MockClock(), NO_EVENTS)
     metrics.emit(NodeReady(1))
     metrics.emit(NodeDisconnected(1, "closed", "it closed", 50))
-    metrics.emit(NodeThrottled(1, 70))
     values = _read(metrics)
     assert (values["connection-creation-total"], values["connection-close-total"]) == (1, 1)
-    assert (values["produce-throttle-time-avg"], values["produce-throttle-time-max"]) == (70, 70)
     assert (values["buffer-total-bytes"], values["buffer-available-bytes"]) == (1_000, 400)
     assert (values["waiting-threads"], values["metadata-age"]) == (1, 2.5)
     assert values["io-time-ns-total"] == 7_000_000
@@ -158,6 +164,7 @@ def test_events_go_on_to_the_users_sink() -> None:
 def test_a_producer_has_the_metrics_of_what_it_did_unless_it_keeps_none() -> None:
     with FakeCluster(1) as cluster:
         cluster.create_topic("orders")
+        cluster.throttle_next(ApiKey.PRODUCE, 30)
         given = {**QUICK, "bootstrap.servers": cluster.bootstrap_servers}
         config = ProducerConfig.from_mapping({name: str(value).lower() for name, value in given.items()})
         with KafkaProducer(config) as producer:
@@ -167,6 +174,9 @@ def test_a_producer_has_the_metrics_of_what_it_did_unless_it_keeps_none() -> Non
         assert KafkaProducer(config, keeps_metrics=False).metrics() == {}
     assert groups["producer-metrics"]["record-send-total"] == 1
     assert groups["producer-metrics"]["connection-count"] == 1
+    # The responses before it have a throttle time of 0.
+    assert 0 < groups["producer-metrics"]["produce-throttle-time-avg"] < 30
+    assert groups["producer-metrics"]["produce-throttle-time-max"] == 30
     assert groups["producer-topic-metrics.orders"]["record-send-total"] == 1
     assert groups["producer-node-metrics.node-1"]["response-total"] >= 1
     assert groups["producer-metrics"]["flush-time-ns-total"] >= 0
