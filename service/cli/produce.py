@@ -1,7 +1,7 @@
 """`pilotfish produce`: values from the command line, or lines of a file or standard input.
 
-    values   a request for each LINES_PER_REQUEST values, and a table with a row per record. No value is sent
-             if one is invalid
+    values   a request for each LINES_PER_REQUEST values (LINES_WITH_TOPICS if they name their topics), and a
+             table with a row per record. No value is sent if one is invalid
     lines    a request and a line of output per chunk; failed lines are reported on stderr
 
 It stops at the first request of which no record was acknowledged. For lines, it then reports how many records
@@ -24,8 +24,10 @@ import click
 import msgspec
 
 from service.base.logs import harmless
+from service.base.topic_names import fault_of_topic_name
 from service.cli.options import as_json_option, asks_api, max_block_option, render, text, topic_name
 from service.cli.sidecar import InterruptedByUserError, Sidecar, SidecarFailedError
+from service.wire.payload import Format, bytes_of_plain
 from service.wire.schemas import FailedItem, ManyAnswer, ProduceAnswer, TopicFailedItem, TopicReceipt
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ _HEAD: Final = ("partition", "offset", "error")
 
 #: Lines per request: enough to fill a batch, few enough for a quick answer.
 LINES_PER_REQUEST: Final = 500
+#: The same if each line names its topic: the most topics that the sidecar takes in a request.
+LINES_WITH_TOPICS: Final = 100
 #: Bytes of lines per request: well below the sidecar's default max_body_bytes (16 MiB).
 BYTES_PER_REQUEST: Final = 1024 * 1024
 #: The sidecar's default max_body_bytes: no larger record fits.
@@ -73,28 +77,28 @@ class LineTooLongError(Exception):
     """A line exceeds MAX_LINE_BYTES."""
 
 
-def chunks(source: ByteStream) -> Iterator[Chunk]:
-    """Yields every line of the source, in order.
+def chunks(source: ByteStream, most_lines: int = LINES_PER_REQUEST) -> Iterator[Chunk]:
+    """Yields every line of the source, in order, at most `most_lines` at a time.
 
     Raises LineTooLongError before a long line can fill the memory.
     """
     first = 1
     for ready in _ready_lines(source):
         while ready:
-            lines = _cut(ready)
+            lines = _cut(ready, most_lines)
             del ready[: len(lines)]
             yield Chunk(first, lines)
             first += len(lines)
 
 
-def _cut(ready: list[bytes]) -> list[bytes]:
+def _cut(ready: list[bytes], most_lines: int) -> list[bytes]:
     """Returns as many lines as fit into one request; at least one."""
     total = 0
-    for count, line in enumerate(ready[:LINES_PER_REQUEST]):
+    for count, line in enumerate(ready[:most_lines]):
         total += len(line)
         if total > BYTES_PER_REQUEST and count:
             return ready[:count]
-    return ready[:LINES_PER_REQUEST]
+    return ready[:most_lines]
 
 
 def _ready_lines(source: ByteStream) -> Iterator[list[bytes]]:
@@ -237,6 +241,9 @@ class _Form:
             topic, found, value = value.partition(self._topic_separator)
             if not found:
                 raise ValueError(f"has no {self._topic_separator!r}, so it has no topic")
+            fault = fault_of_topic_name(topic)
+            if fault is not None:
+                raise ValueError(f"names an invalid topic: {fault}")
             named["topic"] = topic
         if self._separator is not None:
             key, found, value = value.partition(self._separator)
@@ -262,6 +269,7 @@ class _Run:
         self._form = form
         self._times = times
         self._as_json = as_json
+        self._per_request = LINES_PER_REQUEST if topic is not None else LINES_WITH_TOPICS
         self._acknowledged = 0
         self._failed = 0
         #: The lines or values of the request that is not answered yet.
@@ -269,13 +277,13 @@ class _Run:
 
     def values(self, values: Sequence[str]) -> None:
         """Produces the values of the command line; sends none of them if one is invalid."""
-        starts = range(0, len(values), LINES_PER_REQUEST)
+        starts = range(0, len(values), self._per_request)
         try:
             bodies = [self._body_from(values, start) for start in starts]
         except ValueError as error:
             raise SidecarFailedError(f"{error}; no value was sent") from error
         for start, body in zip(starts, bodies, strict=True):
-            last = min(start + LINES_PER_REQUEST, len(values))
+            last = min(start + self._per_request, len(values))
             self._under_way = f"value {last}" if last == start + 1 else f"values {start + 1}-{last}"
             results = self._post(body)
             self._under_way = None
@@ -285,12 +293,12 @@ class _Run:
         self._end()
 
     def _body_from(self, values: Sequence[str], start: int) -> bytes:
-        some = values[start : start + LINES_PER_REQUEST]
+        some = values[start : start + self._per_request]
         return self._form.body(some, [f"value {start + n}" for n in range(1, len(some) + 1)])
 
     def lines(self, source: ByteStream) -> None:
         """Produces a stream, chunk by chunk."""
-        for chunk in _named_chunks(source):
+        for chunk in _named_chunks(source, self._per_request):
             body = self._body_of(chunk)
             self._under_way = chunk.name
             self._report(chunk, self._post_chunk(chunk, body))
@@ -364,9 +372,9 @@ def _standard_input() -> ByteStream:
     return cast("ByteStream", sys.stdin.buffer)
 
 
-def _named_chunks(source: ByteStream) -> Iterator[Chunk]:
+def _named_chunks(source: ByteStream, most_lines: int) -> Iterator[Chunk]:
     try:
-        yield from chunks(source)
+        yield from chunks(source, most_lines)
     except LineTooLongError as error:
         raise SidecarFailedError(f"a line is {error}; it and the lines after it were not sent") from error
 
@@ -379,14 +387,14 @@ def _decoded(number: int, line: bytes) -> str:
 
 
 def _json(value: str) -> msgspec.Raw:
-    """Checks that the text is one JSON value, and returns it unchanged.
+    """Checks that the text is one JSON value, as the sidecar does, and returns it unchanged.
 
     Parsing and encoding it again could change the digits of its numbers.
     """
     try:
-        json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON: {error}") from error
+        bytes_of_plain(value, Format.JSON)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {str(error).removeprefix('not JSON: ')}") from error
     return msgspec.Raw(value.encode())
 
 

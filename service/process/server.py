@@ -290,7 +290,7 @@ def report_unacknowledged(report: CloseReport) -> None:
     """Logs the accepted records that were not delivered when the drain was over, by partition."""
     for left in report.unacknowledged:
         where = left.topic if left.partition is None else f"{left.topic}-{left.partition}"
-        _log.error("%d records of %s were not acknowledged when the drain time ended", left.records, where)
+        _log.error("%d records of %s were not acknowledged before the drain ended", left.records, where)
     if report.flushed:
         _log.info("all accepted records are acknowledged")
     elif not report.unacknowledged:

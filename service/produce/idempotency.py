@@ -39,6 +39,8 @@ _MAX_KEY_LENGTH: Final = 255
 
 #: Maximum size of an acknowledged record in an answer: its three numbers with the most digits possible.
 RECORD_BYTES: Final = 96
+#: What a record's topic takes there besides its name, if each record names its own.
+TOPIC_BYTES: Final = len('"topic":"",')
 #: Other memory per key, measured with CPython 3.11.
 _ATTEMPT_BYTES: Final = 1_000
 
@@ -174,11 +176,14 @@ class IdempotencyKeys:
             raise refused(422, detail, place=_PLACE, reason=KEY_REUSED)
         return attempt
 
-    def begin(self, name: Name, digest: bytes, records: int) -> Attempt:
-        """Remembers a new key. Raises ProblemError: 400 (keys are off), 413 (too long an answer), 429."""
+    def begin(self, name: Name, digest: bytes, records: int, topics_bytes: int = 0) -> Attempt:
+        """Remembers a new key. Raises ProblemError: 400 (keys are off), 413 (too long an answer), 429.
+
+        `topics_bytes`: what the answer has besides `records`, if each of them names its topic.
+        """
         if not self._limits.max_bytes:
             raise refused(400, "is not supported here (idempotency_max_bytes is 0)", place=_PLACE)
-        needed_bytes = _ATTEMPT_BYTES + len(name.key) + records * RECORD_BYTES
+        needed_bytes = _ATTEMPT_BYTES + len(name.key) + records * RECORD_BYTES + topics_bytes
         if needed_bytes > self._limits.max_bytes:
             detail = (
                 f"the answer for {records} records would take {needed_bytes} bytes, more than can be "

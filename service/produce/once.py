@@ -23,7 +23,7 @@ from client_core import Clock, Phase, ProducerRecord, Result, Ticket
 from service.admission.admission_control import Permit
 from service.base.fast_metrics import Counter
 from service.produce.body_threads import FEW_RECORDS, BodyThreads
-from service.produce.idempotency import REPLAYED, Attempt, IdempotencyKeys, Name, digest_of
+from service.produce.idempotency import REPLAYED, TOPIC_BYTES, Attempt, IdempotencyKeys, Name, digest_of
 from service.produce.many_topics import OWN_TOPICS
 from service.produce.produce_answers import Answer, answer_of, answer_of_problem, answer_of_topics
 from service.produce.produce_forms import Form
@@ -97,7 +97,7 @@ class Once:
         *,
         checked: Checked | None,
     ) -> Answer:
-        attempt = self._keys.begin(name, digest, len(records))
+        attempt = self._keys.begin(name, digest, len(records), _topics_bytes(checked))
 
         def settled(result: Result) -> None:
             if attempt.answer is None:
@@ -163,6 +163,12 @@ class Once:
     def _end(self, attempt: Attempt, outcome: _Outcome) -> None:
         """Ends the attempt: the outcome is final, even if it is unknown."""
         attempt.end(outcome.answer, keep=outcome.written)
+
+
+def _topics_bytes(checked: Checked | None) -> int:
+    """Returns the bytes of the topics in the answer; 0 if the records do not name them."""
+    parts = () if checked is None else checked.parts
+    return sum(len(group.records) * (TOPIC_BYTES + len(group.topic)) for group, _ in parts)
 
 
 def _or_unknown(work: Callable[[], _Outcome]) -> _Outcome:

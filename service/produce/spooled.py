@@ -142,12 +142,12 @@ class SpooledProduce:
 
     def _checked(self, topic: str, records: Sequence[ProducerRecord]) -> Sequence[ProducerRecord]:
         """Returns the records to spool. Raises ProblemError for a record that can never be sent."""
+        trace = REQUEST_TRACE.get()
+        if self._trace_headers and trace is not None and trace.context is not None:
+            records = marked(records, trace.context)  # before the check: the headers count towards the size
         whole = Group(topic, list(range(len(records))), list(records))
         for group in grouped(records) if topic == OWN_TOPICS else (whole,):
             self._check(group)
-        trace = REQUEST_TRACE.get()
-        if self._trace_headers and trace is not None and trace.context is not None:
-            return marked(records, trace.context)
         return records
 
     def _check(self, group: Group) -> None:

@@ -68,7 +68,7 @@ def answer_errors(
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         fault = _FAULTS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-        return answered(request, Problem(422, f"{place}: {fault}", place=place))
+        return answered(request, Problem(422, f"{place}: {fault}", place=place, written=_written(request)))
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -83,10 +83,10 @@ def answer_errors(
         elif error.status_code == 404:
             place = "path"
             detail = f"there is no path {request.scope['path'][:_LONGEST_SHOWN]}"
-        written = None if request.method in _READING else Written.NO.value
-        return answered(
-            request, Problem(error.status_code, detail, place=place, written=written, headers=tuple(headers))
+        problem = Problem(
+            error.status_code, detail, place=place, written=_written(request), headers=tuple(headers)
         )
+        return answered(request, problem)
 
     async def on_bug(request: Request, error: Exception) -> Response:
         _log.error("a request failed with an unexpected exception", exc_info=error)
@@ -98,6 +98,11 @@ def answer_errors(
     api.add_exception_handler(RequestValidationError, on_invalid)
     api.add_exception_handler(HTTPException, on_http)
     api.add_exception_handler(Exception, on_bug)
+
+
+def _written(request: Request) -> str | None:
+    """Returns the `written` of a request that no handler has begun to serve."""
+    return None if request.method in _READING else Written.NO.value
 
 
 def _methods_of(api: FastAPI, scope: Scope) -> bytes:

@@ -402,9 +402,17 @@ class Delivery:
     def _take_away(self, mark: Mark) -> None:
         for segment in self._segments.wholly_before(mark.low):
             if segment in self._damaged:
-                self._dead_letters.move_damaged(self._segments, segment)
+                self._move_damaged(segment)
             else:
                 self._segments.delete(segment)
+        # Without a new record it stays the last file, and the next process would not know of the damage.
+        last = self._segments.last_earlier
+        if last is not None and last in self._damaged and mark.low >= self._segments.next_sequence:
+            self._move_damaged(last)
+
+    def _move_damaged(self, segment: Segment) -> None:
+        self._dead_letters.move_damaged(self._segments, segment)
+        self._damaged.discard(segment)
 
     def _on_damage(self, segment: Segment, entries: int) -> None:
         _log.error("spool: %s is damaged: %d records of it are lost", segment, entries)

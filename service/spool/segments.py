@@ -77,6 +77,8 @@ class Segments:
         self.disk: Final = disk
         self._lock = threading.Lock()
         self._sizes = segments_in(folder)
+        #: The last file of the earlier processes: nobody writes to it any more.
+        self.last_earlier: Final = next(reversed(self._sizes), None)
         self._generation = max((segment.generation for segment in self._sizes), default=0)
         self._next_sequence = self._recover()
 

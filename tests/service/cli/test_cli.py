@@ -28,12 +28,14 @@ from service.cli.options import render
 from service.cli.produce import (
     BYTES_PER_REQUEST,
     LINES_PER_REQUEST,
+    LINES_WITH_TOPICS,
     MAX_LINE_BYTES,
     Chunk,
     LineTooLongError,
     chunks,
 )
 from service.process.embedded import DEMO_TOPIC, EmbeddedCluster
+from service.produce.many_topics import MAX_TOPICS
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import wait_until
 
@@ -313,8 +315,17 @@ def test_a_line_that_can_not_be_sent_is_named_with_what_went_before_it(cli: Cli)
 
 def test_values_are_all_checked_before_the_first_is_sent(cli: Cli, cluster: EmbeddedCluster) -> None:
     before = len(cluster.kafka.records(DEMO_TOPIC))
-    said = cli.refused("produce", DEMO_TOPIC, "--json-values", *["1"] * 549, "{bad")
-    assert said.startswith("value 550 is not JSON: Expecting property name")
+    for bad, why in (
+        ("{bad", "Expecting property name"),
+        ("NaN", "NaN is not JSON"),
+        ('"\\ud800"', "a lone surrogate"),
+        ("[" * 129 + "]" * 129, "nested deeper than 128 levels"),
+    ):
+        said = cli.refused("produce", DEMO_TOPIC, "--json-values", *["1"] * 549, bad)
+        assert said.startswith(f"value 550 is not JSON: {why}")
+        assert said.endswith("; no value was sent")
+    said = cli.refused("produce", "--topic-separator", "|", *[f"{DEMO_TOPIC}|1"] * 549, "a b|1")
+    assert said.startswith("value 550 names an invalid topic: a topic's name has letters")
     assert said.endswith("; no value was sent")
     assert len(cluster.kafka.records(DEMO_TOPIC)) == before
 
@@ -400,6 +411,19 @@ def test_values_that_name_their_topics_go_to_them(cli: Cli, cluster: EmbeddedClu
     said = cli.refused("produce", *words, "a b|x", "second|y")
     assert "topic: a topic's name has letters" in said
     assert len(cluster.kafka.records("second")) == 3
+
+
+def test_more_topics_than_a_request_may_have_are_sent_in_several(cli: Cli, cluster: EmbeddedCluster) -> None:
+    assert LINES_WITH_TOPICS == MAX_TOPICS
+    names = [f"many-{number}" for number in range(MAX_TOPICS + 1)]
+    for name in names:
+        cluster.kafka.create_topic(name)
+    values = [f"{name}|x" for name in names]
+    result = cli("produce", "--topic-separator", "|", *values)
+    assert (result.exit_code, result.stderr) == (0, "")
+    result = cli("produce", "--topic-separator", "|", stdin="".join(f"{value}\n" for value in values))
+    assert (result.exit_code, result.stderr) == (0, f"{len(names)} records acknowledged\n")
+    assert {len(cluster.kafka.records(name)) for name in names} == {2}
 
 
 def test_without_a_topic_it_is_said_how_to_name_one(cli: Cli) -> None:

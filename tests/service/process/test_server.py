@@ -162,8 +162,8 @@ def test_records_that_could_not_be_delivered_are_named(caplog: pytest.LogCapture
     report_unacknowledged(CloseReport(left))
     reported = [record.getMessage() for record in caplog.records]
     assert reported == [
-        "17 records of orders-3 were not acknowledged when the drain time ended",
-        "2 records of audit were not acknowledged when the drain time ended",
+        "17 records of orders-3 were not acknowledged before the drain ended",
+        "2 records of audit were not acknowledged before the drain ended",
     ]
 
 

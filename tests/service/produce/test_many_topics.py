@@ -250,6 +250,19 @@ def test_a_repeated_request_gets_the_first_answer_and_is_written_once(web: Nativ
     ).is_success
 
 
+def test_a_request_whose_answer_can_not_be_remembered_with_its_topics_is_refused_before_it_is_sent() -> None:
+    name = "t" * 249
+    records = [record(name)] * 10
+    web = NativeApp(idempotency_max_bytes=4_000)
+    web.producer.set_topics({name: 3})
+    refused = post_records(web, *records, idempotency_key="k")
+    assert (refused.status_code, refused.json()["place"]) == (413, "Idempotency-Key")
+    assert web.producer.submitted == []
+    for _ in range(2):
+        assert post_records(web, *records[:8], idempotency_key="k").status_code == 200
+    assert len(web.producer.submitted) == 1
+
+
 def test_an_unknown_outcome_of_one_topic_is_waited_for_under_the_key(web: NativeApp) -> None:
     web.producer.holds_records = True
 

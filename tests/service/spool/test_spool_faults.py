@@ -101,6 +101,32 @@ def test_each_damaged_file_is_counted_once_and_its_bytes_where_it_lies(rig: Spoo
     assert rig.spool.writer.held_bytes == held_bytes
 
 
+def test_a_damaged_file_is_kept_though_no_record_comes_before_the_next_start(rig: SpoolRig) -> None:
+    rig.spool_in([record("lost"), record("sent")])
+    damage(rig.segments[0], b"lost")
+    rig = rig.again()
+    rig.settle()
+    assert (rig.sent, rig.spool.delivery.lost, rig.spool.entries) == (["sent"], 1, 0)
+    assert rig.spool.dead_letters.damaged_files == 1
+    rig = rig.again()
+    assert rig.spool_in([record("next")]) == Spooled(3, 1)
+    rig.settle()
+    assert (rig.sent, rig.spool.dead_letters.damaged_files) == (["next"], 1)
+
+
+def test_a_damaged_file_stays_while_one_of_its_records_waits(rig: SpoolRig) -> None:
+    rig.spool_in([record("lost"), record("waits")])
+    damage(rig.segments[0], b"lost")
+    rig = rig.again()
+    fail_values(rig, timed_out(), "waits")
+    rig.settle()
+    assert (len(rig.segments), rig.spool.dead_letters.damaged_files) == (1, 0)
+    rig.producer.outcome_of = None
+    for _ in range(2):
+        rig.deliver_after(1_000)
+    assert (len(rig.segments), rig.spool.dead_letters.damaged_files) == (0, 1)
+
+
 def test_of_what_two_damaged_files_held_only_what_was_not_delivered_is_lost(rig: SpoolRig) -> None:
     rig.spool_in([record("waits"), *records(1, "payments")])
     rig = rig.again()

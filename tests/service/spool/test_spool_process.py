@@ -166,3 +166,21 @@ def test_dead_letters_are_requeued_over_http_and_by_the_command_while_the_sideca
             assert spooling.status["set_aside"] == 0
         assert sidecar.terminate() == 0
     assert spooling.stored() == 2 * values
+
+
+def test_a_record_that_its_trace_makes_too_large_is_refused_and_is_no_dead_letter(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    spooling = Spooling(tmp_path, cluster, "traced", PILOTFISH_KAFKA_MAX_REQUEST_SIZE="2000")
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    body = {"records": [{"topic": "traced", "value": "x" * 1_880}], "value_format": "text"}
+    with spooling.sidecar as sidecar:
+        answers = [
+            sidecar.api.post("/v1/records", json=body, params=query, headers=headers)
+            for query in ({}, {"delivery": "spool"})
+            for headers in ({}, trace)
+        ]
+        spooling.until_empty()
+        assert [answer.status_code for answer in answers] == [200, 413, 202, 413]
+        assert spooling.status["set_aside"] == 0
+        assert sidecar.terminate() == 0
