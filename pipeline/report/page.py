@@ -84,7 +84,7 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
             0, element("section", heading, _list(failed, "tables-advice", ""), aria_labelledby="tables")
         )
     if len(views) > _MOST_CLUSTERS:
-        more = ", ".join(words.name(view.cluster_id) for view in views[_MOST_CLUSTERS:][:20])
+        more = words.listed([words.name(view.cluster_id) for view in views[_MOST_CLUSTERS:]], 20)
         parts.append(paragraph(f"More clusters, not shown here; --cluster selects one: {more}."))
     if lost := _lost(gold):
         parts.append(paragraph(lost))

@@ -148,6 +148,7 @@ def quality(view: ClusterView) -> Section:
             "Dropped by itself",
             "Clock",
             "Silent",
+            "Epochs with two leaders",
         )
         rows = [
             (
@@ -159,6 +160,7 @@ def quality(view: ClusterView) -> Section:
                 int(row.dropped_reported),
                 _offset(row.clock_offset_ms),
                 "silent" if row.is_silent else "",
+                int(row.epoch_conflicts),
             )
             for row in bad.head(_MOST).itertuples()
         ]

@@ -315,6 +315,20 @@ def test_several_clusters_are_distinguished_and_one_can_be_chosen(tmp_path: Path
         page_of(tmp_path, gold, "third")
 
 
+def test_clusters_that_are_not_even_named_are_counted(tmp_path: Path) -> None:
+    gold = joined(*(living(healthy(cluster=f"cluster-{n:02}", sidecars=1)) for n in range(27)))
+    page = Outcome(page_of(tmp_path, gold)).text
+    assert "cluster-05, cluster-06" in page
+    assert "cluster-24 and 2 more." in page
+
+
+def test_a_boot_is_listed_with_each_of_its_problems(tmp_path: Path) -> None:
+    gold = living(healthy())
+    gold[tables.GOLD_DATA_QUALITY][0]["epoch_conflicts"] = 173
+    page = page_of(tmp_path, gold)
+    assert re.search(r"Epochs with two leaders</th>.*>173</td>", page, re.DOTALL)
+
+
 def test_sidecars_that_never_reached_a_cluster_are_named(tmp_path: Path) -> None:
     gold = living(healthy())
     lost = dict(gold[tables.GOLD_DATA_QUALITY][0], cluster_id="", sidecar_id="lonely-000")
