@@ -29,7 +29,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, first_line
 from pipeline.jars.connector_jars import spark_jars
 from pipeline.java import Java, first_fitting
 
@@ -64,6 +64,10 @@ _JAVA_ENVIRONMENT: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 _LITTLE_BYTES: Final = 2 * 2**20
 _INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
+#: With one of these as LC_ALL, Java opens no file whose name has a letter beyond ASCII, and Spark takes it
+#: for one that was removed. Python itself replaces them in any other variable (PEP 538).
+_ASCII_LOCALES: Final = ("C", "POSIX")
+
 #: Settings that the tables depend on or every run profits from: session settings, allowed everywhere.
 SESSION_SETTINGS: Final[Mapping[str, str]] = {
     # Event times are UTC instants; hours of gold are UTC hours.
@@ -88,6 +92,12 @@ class SessionError(PipelineError):
     """The requested session is not possible; the message says why, and what to do."""
 
 
+class SparkNotStartedError(SessionError):
+    """Spark's Java ended, or refused a setting. What it said is in its own output."""
+
+    exit_code = 1
+
+
 def spark_session(
     app_name: str = "pilotfish-pipeline",
     *,
@@ -107,8 +117,8 @@ def spark_session(
     only its fast compiler. `settings` are Spark settings by name and override all of these. Other users of
     the machine can see them in the process list, so put secrets into Spark's own files.
 
-    Raises JavaMissingError without Java 17 to 21, and SessionError if Spark doesn't start, or an active
-    session lacks Delta although its jar is among `jars`.
+    Raises JavaMissingError without Java 17 to 21, SparkNotStartedError, and SessionError if an active session
+    lacks Delta although its jar is among `jars`.
     """
     _quieten()
     session_settings = _session_settings(settings, shuffle_partitions)
@@ -123,7 +133,10 @@ def spark_session(
     own = _own_process_settings(master, jars, driver_memory)
     delta = _delta_settings(jar.name for jar in (*jars, *spark_jars()))
     java_options = _java_options(settings, is_short=is_short)
-    with _environment(JAVA_HOME=str(find_java().home), PYSPARK_PYTHON=sys.executable):
+    environment = {"JAVA_HOME": str(find_java().home), "PYSPARK_PYTHON": sys.executable}
+    if os.environ.get("LC_ALL") in _ASCII_LOCALES:
+        environment["LC_ALL"] = "C.UTF-8"
+    with _environment(**environment):
         return _started({"spark.app.name": app_name, **own, **delta, **session_settings, **java_options})
 
 
@@ -271,7 +284,10 @@ def _started(settings: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        raise SessionError(f"Spark does not start: {error}. What Java said is above.") from error
+        raise SparkNotStartedError(
+            f"Spark does not start: {first_line(error).rstrip('.')}. Java's output says why: look at"
+            " --master, --memory, and JAVA_TOOL_OPTIONS."
+        ) from error
 
 
 def _active() -> SparkSession | None:

@@ -20,6 +20,7 @@ for up to a minute and reports one sentence.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -34,7 +35,7 @@ from pipeline.errors import PipelineError
 from pipeline.stores.folders import PATTERN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -210,6 +211,15 @@ class FilesSource:
             raise SourceError(
                 f"{self._folder} is no folder: make it, or name the one with the events' files."
             )
+        for name in self._names_that_java_cannot_open():
+            raise SourceError(f"The name of {name!r} in {self._folder} is not UTF-8: rename or remove it.")
+
+    def _names_that_java_cannot_open(self) -> Iterator[str]:
+        """Yields files that Spark would list, then take for removed."""
+        if "://" not in self._folder:
+            for _, folders, files in os.walk(self._folder):
+                folders[:] = [name for name in folders if name[0] not in "._"]
+                yield from (name for name in (*folders, *files) if name[0] not in "._" and not _is_utf8(name))
 
     def batch(self, spark: SparkSession) -> DataFrame:
         return _lines_of_files(spark.read.options(**self._options()).text(self._pattern))
@@ -293,6 +303,14 @@ class KafkaSource:
             "kafka.bootstrap.servers": self._bootstrap_servers,
             **{f"kafka.{name}": value for name, value in self._settings.items()},
         }
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _size_bytes(path: Path) -> int:

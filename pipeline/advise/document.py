@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipeline.errors import PipelineError
 from pipeline.stores.folders import require_mark_on_disk
-from pipeline.stores.store import PARQUET, StoreError
+from pipeline.stores.store import DELTA, PARQUET, StoreError
 from pipeline.tables import GOLD_ADVICE
 
 if TYPE_CHECKING:
@@ -36,10 +36,13 @@ MAX_BYTES: Final = 1024 * 1024
 _MODE: Final = 0o666
 
 
-def rows_of_advice(out: str, kind: str = PARQUET) -> Sequence[dict[str, Any]]:
-    """Returns the rows in any order; times have a time zone. Raises StoreError."""
-    read = _without_spark if kind == PARQUET and "://" not in out else _with_spark
-    rows: list[dict[str, Any]] = read(out, kind).to_pylist()
+def rows_of_advice(out: str, kind: str = PARQUET, jars: Path | None = None) -> Sequence[dict[str, Any]]:
+    """Returns the rows in any order; times have a time zone. `jars`: the folder of Delta's jar; None: the
+    default one. Raises StoreError, JarsMissingError.
+    """
+    is_on_disk = kind == PARQUET and "://" not in out
+    table = _without_spark(out, kind) if is_on_disk else _with_spark(out, kind, jars)
+    rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
 
@@ -59,14 +62,14 @@ def _without_spark(out: str, kind: str) -> pa.Table:
         raise StoreError(f"{folder} can't be read as Parquet: {error}") from error
 
 
-def _with_spark(out: str, kind: str) -> pa.Table:
+def _with_spark(out: str, kind: str, jars: Path | None) -> pa.Table:
     from pipeline.jars.connector_jars import connector_jars, default_folder
     from pipeline.session import is_running, is_submitted, spark_session
     from pipeline.stores.formats import open_store
 
-    jars = () if kind == PARQUET or is_submitted() else connector_jars(default_folder())
+    needs_jars = kind == DELTA and not is_submitted()
     is_ours = not is_running()
-    spark = spark_session(jars=jars, is_short=True)
+    spark = spark_session(jars=connector_jars(jars or default_folder()) if needs_jars else (), is_short=True)
     try:
         return open_store(spark, out, kind).read(GOLD_ADVICE).toArrow()
     finally:
@@ -80,7 +83,7 @@ class FileNotWrittenError(PipelineError):
 
 def write_whole(path: Path, content: bytes) -> None:
     """Writes and syncs a file beside `path`, then renames it to `path`. Raises FileNotWrittenError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    beside = path.parent / f".{path.name}.{os.getpid()}.new"
     try:
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
         with os.fdopen(handle, "wb") as file:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from pipeline.commands.run_options import refuse_empty
+from pipeline.commands.sentences import said_in_a_sentence
 from pipeline.errors import PipelineError
 from pipeline.stores.store import KINDS, PARQUET
 
@@ -25,6 +27,12 @@ from pipeline.stores.store import KINDS, PARQUET
 )
 @click.option("--cluster", metavar="ID", help="Only the advice for this cluster.")
 @click.option("--service", metavar="NAME", help="Only the advice for this service.")
+@click.option(
+    "--jars",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="--store delta: the folder of the jars. Default: that of `pilotfish-pipeline jars`.",
+)
+@click.option("--verbose", is_flag=True, help="Show all that Spark logs, and the stack of a failure.")
 def advise(
     tables: str,
     store: str,
@@ -35,6 +43,8 @@ def advise(
     ca_file: str | None,
     cluster: str | None,
     service: str | None,
+    jars: Path | None,
+    verbose: bool,
 ) -> None:
     """Write the advice from `run` for sidecars that start: topics to warm, and how often to refresh.
 
@@ -47,18 +57,23 @@ def advise(
         raise click.UsageError("--topic NAME and --sidecar URL go together: the sidecar writes to the topic")
     from pipeline.advise.document import entries_of, file_content, rows_of_advice, write_whole
 
-    try:
-        entries = entries_of(rows_of_advice(tables, store), cluster, service)
+    with said_in_a_sentence(verbose=verbose) as java_log:
+        refuse_empty("--tables", tables)
+        refuse_empty("--out", out)
+        with java_log.given_to_java():
+            rows = rows_of_advice(tables, store, jars)
+        entries = entries_of(rows, cluster, service)
         if out == "-":
             sys.stdout.buffer.write(file_content(entries))
         elif out is not None:
             write_whole(Path(out), file_content(entries))
             click.echo(f"advice for {len(entries)} services in {out}", err=True)
-        if topic is not None and sidecar is not None:
-            from pipeline.advise.topic import publish_by
+    if topic is not None and sidecar is not None:
+        from pipeline.advise.topic import publish_by
 
+        try:
             publish_by(sidecar, topic, entries, token_file, ca_file)
-            click.echo(f"advice for {len(entries)} services in topic {topic}", err=True)
-    except PipelineError as error:
-        click.echo(f"pilotfish-pipeline: {error}", err=True)
-        sys.exit(error.exit_code)
+        except PipelineError as error:
+            click.echo(f"pilotfish-pipeline: {error}", err=True)
+            sys.exit(error.exit_code)
+        click.echo(f"advice for {len(entries)} services in topic {topic}", err=True)

@@ -11,7 +11,7 @@ Each step may be repeated: after a kill at any moment `run` goes on, and a repea
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 import click
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     from pipeline.refresh import Refresh
     from pipeline.stores.store import Store
+
+
+#: A century. No date is 9,999,999 days before another.
+_MOST_KEEP_DAYS: Final = 36_500
 
 
 class MaintainError(PipelineError):
@@ -47,6 +51,8 @@ def maintain(*, keep_days: int | None, dry_run: bool, verbose: bool, **where: Un
             raise MaintainError(
                 f"--keep-days {keep_days}: give at least {least_keep_days()}; younger days are still open."
             )
+        if keep_days is not None and keep_days > _MOST_KEEP_DAYS:
+            raise MaintainError(f"--keep-days {keep_days}: to keep all events, leave it out.")
         with existing_tables(java_log, dry_run=dry_run, **where) as (store, refresh):
             _maintain(store, refresh, keep_days, is_dry_run=dry_run)
 

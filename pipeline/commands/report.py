@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from pipeline.commands.run_options import refuse_empty
 from pipeline.commands.sentences import said_in_a_sentence
 from pipeline.errors import PipelineError
 from pipeline.stores.store import DELTA, KINDS, PARQUET
@@ -58,6 +59,7 @@ def report(
     The file has no script and loads nothing from other hosts. The same tables give the same file.
     """
     with said_in_a_sentence(verbose=verbose) as java_log:
+        refuse_empty("--tables", tables)
         if not out.absolute().parent.is_dir():
             raise ReportError(f"There is no folder {out.absolute().parent} for --out: make it first.")
         from pipeline.report import report_html

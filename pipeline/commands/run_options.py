@@ -39,7 +39,10 @@ class RunOptions:
 
 
 def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
-    """Returns the settings of the file, overridden by the command line. RunOptionsError shows no value."""
+    """Returns the settings of the file, overridden by the command line. RunOptionsError shows no value.
+
+    The file is not all of Java's format: a setting is on one line, and a backslash is part of its value.
+    """
     try:
         # Editors on Windows begin a file with a byte order mark, which is no part of the first name.
         lines = [] if file is None else file.read_text(encoding="utf-8-sig").splitlines()
@@ -49,8 +52,10 @@ def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
     named = [(f"{file}, line {number}", line.strip()) for number, line in enumerate(lines, 1)]
     settings = {}
     for where, pair in [*named, *(("--kafka", pair) for pair in pairs)]:
-        if not pair or pair.startswith("#"):
+        if not pair or pair.startswith(("#", "!")):
             continue
+        if pair.endswith("\\"):
+            raise RunOptionsError(f"{where} ends with a backslash: write the whole setting on one line.")
         name, sign, value = pair.partition("=")
         if not sign or not name.strip():
             raise RunOptionsError(f"{where}: a Kafka setting is name=value, as in security.protocol=SSL.")

@@ -1,6 +1,6 @@
 """Decides from a sidecar's answer which records are written, and when to retry. Pure.
 
-    200, 202                 all are written
+    200, 202                 all are written, if the answer counts as many records as the request
     207                      some are written: each item reports its record
     408, 429, 503            nothing was written, or that is unknown: repeat the request with the same key
     broken connection        the same
@@ -150,9 +150,14 @@ DeliveryOutcome = Written | Again | Refused
 def delivery_outcome_of(answer: Answer, records: int) -> DeliveryOutcome:
     """Returns what to do after this answer to a request of `records` records."""
     replayed = answer.headers.get(REPLAYED) == "true"
-    if answer.status in (200, 202):
-        return Written((), replayed)
     reported = _document(answer)
+    if answer.status in (200, 202):
+        # Many a web server answers anything with 200.
+        if reported is not None and _accepted(reported) == records:
+            return Written((), replayed)
+        return Refused(
+            f"{answer.status}, but not in the form of Pilotfish's API, so nothing may be written; {CHECK_URL}"
+        )
     if reported is None:
         reason = f"{answer.status}, but not in the form of Pilotfish's API; {CHECK_URL}"
         # The answer is of something in between, such as a proxy that reached no sidecar.
@@ -189,6 +194,12 @@ def _document(answer: Answer) -> dict[str, Any] | None:
     except ValueError:
         return None
     return read if isinstance(read, dict) else None
+
+
+def _accepted(reported: dict[str, Any]) -> object:
+    """Returns how many records an answer without failures is about, by its results or as the spool has it."""
+    results = reported.get("results")
+    return len(results) if isinstance(results, list) else reported.get("spooled")
 
 
 def _failed(results: Sequence[Any]) -> list[Item] | None:

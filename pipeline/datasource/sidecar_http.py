@@ -147,6 +147,8 @@ def _connection(access: Access, timeout_s: float) -> http.client.HTTPConnection:
             f"ca_file {access.ca_file} can't be read here ({_reason(error)}); it is a PEM file with "
             "certificates of authorities, on the driver and on each executor"
         ) from error
+    # Set since Python 3.13. It refuses authorities that sidecars and Java accept, such as keytool's.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return http.client.HTTPSConnection(address.host, address.port, timeout=timeout_s, context=context)
 
 

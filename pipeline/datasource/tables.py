@@ -92,7 +92,7 @@ class Sidecar:
         # Requests the whole list, or with a single pattern the topics with its prefix.
         prefix = patterns[0].rstrip("*") if len(patterns) == 1 else ""
         query = urlencode({"prefix": prefix, "internal": str(internal or bool(patterns)).lower()})
-        listed = self._get(f"/v1/topics?{query}")["topics"]
+        listed = self._get(f"/v1/topics?{query}", "topics")["topics"]
         there = {topic["name"] for topic in listed}
         missing = [name for name in patterns if not name.endswith("*") and name not in there]
         if missing:
@@ -110,7 +110,7 @@ class Sidecar:
 
     def brokers(self) -> Iterator[tuple[Any, ...]]:
         """Yields rows of the table brokers."""
-        cluster = self._get("/v1/cluster")
+        cluster = self._get("/v1/cluster", "brokers")
         for broker in cluster["brokers"]:
             yield (cluster["cluster_id"], *_broker(broker))
 
@@ -121,7 +121,7 @@ class Sidecar:
             answer = self._ask("GET", f"/v1/topics/{quote(name, safe='')}", None)
             if answer.status == _NOT_FOUND:
                 continue
-            topic = self._read(answer, f"/v1/topics/{name}")
+            topic = self._read(answer, f"/v1/topics/{name}", "partitions")
             refreshed_at = _time(answer.headers)
             for one in topic["partitions"]:
                 leader = one["leader"]
@@ -139,12 +139,13 @@ class Sidecar:
         for first in range(0, len(topics), _LOOKUPS):
             lookups = [{"topic": name, "partition": 0} for name in topics[first : first + _LOOKUPS]]
             body = json.dumps({"lookups": lookups}).encode()
-            self._read(self._ask("POST", "/v1/leaders", body), "/v1/leaders")
+            self._read(self._ask("POST", "/v1/leaders", body), "/v1/leaders", "results")
 
-    def _get(self, path: str) -> dict[str, Any]:
-        return self._read(self._ask("GET", path, None), path)
+    def _get(self, path: str, member: str) -> dict[str, Any]:
+        return self._read(self._ask("GET", path, None), path, member)
 
-    def _read(self, answer: Answer, path: str) -> dict[str, Any]:
+    def _read(self, answer: Answer, path: str, member: str) -> dict[str, Any]:
+        """Returns the answer. Raises SidecarRefusedError for an error, and if `member` is no list in it."""
         if answer.status != 200:
             raise SidecarRefusedError(f"{path} at {self._where}: {reason_of(answer)}")
         try:
@@ -153,9 +154,9 @@ class Sidecar:
             raise SidecarRefusedError(
                 f"{path} at {self._where}: the answer is not JSON; {CHECK_URL}"
             ) from error
-        if not isinstance(read, dict):
+        if not isinstance(read, dict) or not isinstance(read.get(member), list):
             raise SidecarRefusedError(
-                f"{path} at {self._where}: the answer is not a JSON object; {CHECK_URL}"
+                f"{path} at {self._where}: the answer is not a JSON object with {member}; {CHECK_URL}"
             )
         return read
 

@@ -142,10 +142,10 @@ def skewed(view: ClusterView) -> Iterator[Finding]:
     for row in loaded.head(1).itertuples():
         yield Finding(
             Grade.KNOW,
-            f"Broker {row.broker} takes {words.share(row.load_share)} of the records and leads"
+            f"Broker {row.broker} takes {words.share(row.load_share)} of the bytes and leads"
             f" {words.share(row.share)} of the partitions.",
             f"{words.counted(row.records, 'record')}; with an even load it would be"
-            f" {words.share(row.fair_share)}.",
+            f" {words.share(row.fair_share)} of the bytes.",
             "It leads the partitions with most of the load. If keys are why, more partitions don't help:"
             " spread the keys, or move other leaders away from it.",
             "skew",

@@ -147,7 +147,11 @@ def _sentence(row: Any, view: ClusterView) -> str:
         what = f"Records for {subject} {'failed' if is_over else 'have failed'} for {lasted}"
         what = f"{what} ({words.listed(names)})"
     since = words.moment(row.began_by)
-    return f"{what}, from {since} to {words.clock(row.over_by)}." if is_over else f"{what}, since {since}."
+    if not is_over:
+        return f"{what}, since {since}."
+    is_same_day = row.over_by.date() == row.began_by.date()
+    until = words.clock(row.over_by) if is_same_day else words.moment(row.over_by)
+    return f"{what}, from {since} to {until}."
 
 
 def _harm(row: Any) -> str:

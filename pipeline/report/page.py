@@ -84,13 +84,10 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
             0, element("section", heading, _list(failed, "tables-advice", ""), aria_labelledby="tables")
         )
     if len(views) > _MOST_CLUSTERS:
-        more = ", ".join(words.name(view.cluster_id) for view in views[_MOST_CLUSTERS:][:20])
+        more = words.listed([words.name(view.cluster_id) for view in views[_MOST_CLUSTERS:]], 20)
         parts.append(paragraph(f"More clusters, not shown here; --cluster selects one: {more}."))
-    lost = lost_boots(gold)
-    if len(lost):
-        names = [words.name(sidecar_id) for sidecar_id in lost["sidecar_id"].unique()]
-        said = f"{words.counted(len(names), 'sidecar')} never reached a cluster: {words.listed(names)}."
-        parts.append(paragraph(said))
+    if lost := _lost(gold):
+        parts.append(paragraph(lost))
     reported = findings_of_rejects(rejects)
     lines = [
         element("h2", text("Lines that could not be read"), id="rejects"),
@@ -101,10 +98,29 @@ def report_html(gold: Gold, cluster: str | None = None) -> str:
     return _document(views, together(parts))
 
 
+def _lost(gold: Gold) -> str:
+    """Returns which sidecars have no cluster now; empty if none."""
+    names = [words.name(sidecar_id) for sidecar_id in lost_boots(gold)["sidecar_id"]]
+    if not names:
+        return ""
+    has, its = ("has", "its") if len(names) == 1 else ("have", "their")
+    return (
+        f"{words.counted(len(names), 'sidecar')} {has} not reached a cluster since {its} last start:"
+        f" {words.listed(names)}."
+    )
+
+
 def _why_nothing(gold: Gold, cluster: str | None) -> str:
-    known = [view.cluster_id for view in views_of(gold)]
+    known = [words.name(view.cluster_id) for view in views_of(gold)]
     if cluster is not None and known:
         return f"No sidecar reported the cluster {words.name(cluster)}. Known: {words.listed(known, 5)}."
+    if failed := findings_of_tables(gold.failed()):
+        return f"There is no report. {failed[0].sentence} {failed[0].evidence}"
+    rejected = [finding.evidence for finding in findings_of_rejects(rejects_of(gold))]
+    if lost := _lost(gold):
+        return " ".join(["There is no report, as no sidecar has reported a cluster yet.", lost, *rejected])
+    if rejected:
+        return f"There is no report, as no line is an event. {rejected[0]}"
     return "No sidecar has reported a cluster yet: let `pilotfish-pipeline run` read some events first."
 
 

@@ -132,12 +132,12 @@ def _errors(view: ClusterView) -> Markup:
 
 
 def skew(view: ClusterView, prefix: str) -> Section:
-    """Returns the section with each broker's leaders and records."""
+    """Returns the section with each broker's leaders and load."""
     title = "Balance"
     how = (
-        "Each broker's share of the leaders now, and its share of the records, compared to an equal share."
-        " Leaders can be balanced by an election of preferred leaders; records only by where partitions lie"
-        " and how keys are spread."
+        "Each broker's share of the leaders now, and its share of the bytes of the last seven days, compared"
+        " to an equal share. Leaders can be balanced by an election of preferred leaders; bytes only by"
+        " where partitions lie and how keys are spread."
     )
     if view.skew.empty or view.skew["leaders"].sum() == 0:
         return Section("skew", title, how, nothing("No broker leads a partition."))
@@ -154,20 +154,20 @@ def skew(view: ClusterView, prefix: str) -> Section:
         )
         for row in chosen.itertuples()
     ]
-    reported = "; ".join(f"{row[0]} leads {row[2]} and takes {row[5]}" for row in rows[:10])
+    reported = "; ".join(f"{row[0]} leads {row[2]} and takes {row[5]} of the bytes" for row in rows[:10])
     drawn = share_bars(
         f"{prefix}-skew-plot",
-        "Share of leaders and of records, by broker",
+        "Share of leaders and of bytes, by broker",
         f"{reported}.",
         [row[0] for row in rows],
         list(chosen["share"]),
         list(chosen["load_share"].fillna(0.0)),
         float(chosen["fair_share"].iloc[0]),
     )
-    heads = ("Broker", "Leads", "Share", "Fair", "Records", "Share of records")
+    heads = ("Broker", "Leads", "Share", "Fair", "Records", "Share of bytes")
     content = [
         plot(drawn, title),
         *rest(len(chosen), len(view.skew), "broker"),
-        folded("The same as a table", table("Leaders and records by broker", heads, rows)),
+        folded("The same as a table", table("Leaders and load by broker", heads, rows)),
     ]
     return Section("skew", title, how, together(content))

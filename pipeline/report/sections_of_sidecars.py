@@ -24,13 +24,14 @@ _LONGEST_EXAMPLE: Final = 160
 def scope(view: ClusterView) -> str:
     """Returns what the sidecars watched, as a sentence."""
     quality, current = view.quality, view.current
-    records, failed = view.produce["records"].sum(), view.produce["failed"].sum()
+    failed = view.produce["failed"].sum()
+    sent = view.produce["records"].sum() + failed
     services, topics = quality["service"].nunique(), current["topic"].nunique()
     return (
         f"{words.counted(quality['sidecar_id'].nunique(), 'sidecar')} of"
         f" {words.counted(services, 'service')} watched {words.counted(len(current), 'partition')} of"
         f" {words.counted(topics, 'topic')} on {words.counted(view.skew['broker'].nunique(), 'broker')}, and"
-        f" sent {words.compact(records)} records, of which {words.share(failed / max(records + failed, 1))}"
+        f" sent {words.compact(sent)} records, of which {words.share(failed / max(sent, 1))}"
         " failed."
     )
 
@@ -147,6 +148,7 @@ def quality(view: ClusterView) -> Section:
             "Dropped by itself",
             "Clock",
             "Silent",
+            "Epochs with two leaders",
         )
         rows = [
             (
@@ -158,6 +160,7 @@ def quality(view: ClusterView) -> Section:
                 int(row.dropped_reported),
                 _offset(row.clock_offset_ms),
                 "silent" if row.is_silent else "",
+                int(row.epoch_conflicts),
             )
             for row in bad.head(_MOST).itertuples()
         ]

@@ -184,7 +184,7 @@ _FIELDS: Final = {
 def views_of(gold: Gold, only: str | None = None) -> list[ClusterView]:
     """Returns every cluster with an id, the one with most events first; or only the cluster `only`.
 
-    Sidecars that never reached a cluster are not in it; `lost_boots` has them.
+    Boots that never reached a cluster are not in it; see `lost_boots`.
     """
     frames = {table: _frame(gold, table) for table in _FIELDS.values()}
     quality = frames[tables.GOLD_DATA_QUALITY]
@@ -207,9 +207,10 @@ def rejects_of(gold: Gold) -> pd.DataFrame:
 
 
 def lost_boots(gold: Gold) -> pd.DataFrame:
-    """Returns the boots that never learned their cluster."""
-    quality = _frame(gold, tables.GOLD_DATA_QUALITY)
-    return quality[quality["cluster_id"] == ""]
+    """Returns each sidecar's last boot, if that never learned its cluster."""
+    quality = _frame(gold, tables.GOLD_DATA_QUALITY).sort_values(["first_event", "boot_id"], kind="stable")
+    lasts = quality.drop_duplicates("sidecar_id", keep="last").sort_values("sidecar_id")
+    return lasts[lasts["cluster_id"] == ""]
 
 
 def _frame(gold: Gold, table: str) -> pd.DataFrame:

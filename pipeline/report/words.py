@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 _LONGEST_NAME: Final = 64
+#: A BIGINT holds nine of the last one.
+_UNITS_COMPACT: Final = ("", " k", " M", " G", " T", " P", " E")
 _UNITS_MS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 
 
@@ -48,10 +50,12 @@ def count(number: float) -> str:
 
 def compact(number: float) -> str:
     """Formats 1234567 as 1.2 M, where there is little room."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(number) >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:,.0f}"
+    power = 0
+    # What rounds to a thousand of a unit is one of the next.
+    while abs(number) >= 999.5 and power < len(_UNITS_COMPACT) - 1:
+        number /= 1_000
+        power += 1
+    return f"{number:.3g}{_UNITS_COMPACT[power]}"
 
 
 def counted(number: float, noun: str, plural: str | None = None) -> str:

@@ -164,7 +164,7 @@ class Scripted:
     def ask(self, method: str, path: str, body: bytes) -> Answer:
         self.asked.append((method, path, json.loads(body)))
         if not self.answers:
-            return Answer(200, {}, b"{}")
+            return Answer(200, {}, json.dumps({"results": json.loads(body)["records"]}).encode())
         answer = self.answers.pop(0)
         if isinstance(answer, SidecarUnreachableError):
             raise answer
@@ -236,6 +236,10 @@ def test_a_lasting_failure_is_raised_at_once(patience: Callable[[int], Patience]
     for answer, reported in (
         (problem(404, detail="topic t does not exist"), r"404: topic t does not exist; create the topic"),
         (problem(403, detail="billing may not"), r"403: billing may not"),
+        (
+            Answer(200, {}, b"<html>"),
+            r"200, but not in the form of Pilotfish's API, so nothing may be written",
+        ),
         (results(slow, None, large), r"2 of 3 failed, west\|billing: too large"),
     ):
         sidecar = Scripted(answer)
@@ -299,7 +303,11 @@ def test_a_wrong_word_ends_it_with_2_and_a_sentence(tables: Path) -> None:
         ("--topic", "t"): "--topic NAME and --sidecar URL go together",
         ("--out", "-", "--sidecar", "http://127.0.0.1:1"): "--topic NAME and --sidecar URL go together",
         ("--out", "-", "--service", "nobody's"): "There is no advice for --service nobody's.",
+        ("--out", ""): "--out is empty: is a variable of the shell not set?",
+        ("--tables", "", "--out", "-"): "--tables is empty: is a variable of the shell not set?",
+        ("--out", "/"): "--out / can't be written: ",
         ("--out", "/no/such/folder/x"): "--out /no/such/folder/x can't be written: No such file",
+        ("--out", "-", "--store", "delta", "--jars", "/none"): "pilotfish-pipeline jars --to /none",
         (*there, "127.0.0.1:8085"): "is not the address of a sidecar",
         (*there, "http://127.0.0.1", "--token-file", "/none"): "token_file /none can't be",
     }.items():
@@ -317,6 +325,16 @@ def test_a_folder_without_the_table_is_distinguished_from_one_of_another_store(
     (tables / "_pilotfish.json").write_text('{"store": "parquet", "layout": 1}')
     (tables / "gold_advice").rename(tables / "gold_other")
     assert "has no table gold_advice" in advise("--tables", tables, "--out", "-")[1]
+
+
+def test_a_failure_that_nobody_foresaw_is_a_sentence_and_a_log(tables: Path) -> None:
+    pq.write_table(pa.table({"service": ["billing"]}), tables / "gold_advice" / "part-0.parquet")
+    code, said = advise("--tables", tables, "--out", "-")
+    why, where = said.splitlines()
+    assert (code, why) == (1, "pilotfish-pipeline: The run failed: 'cluster_id'")
+    log = Path(where.rpartition(" ")[2])
+    assert "KeyError" in log.read_text()
+    log.unlink()
 
 
 def test_a_table_that_is_no_parquet_is_reported_as_such(tables: Path) -> None:

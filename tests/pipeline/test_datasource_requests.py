@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -43,11 +45,16 @@ from pipeline.datasource.sidecar_http import (
     Answer,
     DeliveryFailedError,
     InvalidOptionError,
+    SidecarConnection,
+    SidecarRefusedError,
     SidecarUnreachableError,
 )
 from pipeline.datasource.source import slices_of
 from pipeline.datasource.tables import Listed, Sidecar
 from pipeline.datasource.writer import Delivered, RecordsWriter
+from tests.support.certificates import by_keytool, write_pem
+from tests.support.oauth_endpoint import OAuthEndpoint
+from tests.support.tls_peers import server_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +85,7 @@ def error(written: str, *, retriable: bool = True) -> dict[str, Any]:
     return {"error": {"kafka_error": "NAME", "message": "why", "retriable": retriable, "written": written}}
 
 
+NOT_ITS = f"nothing may be written; {CHECK_URL}"
 OK: dict[str, Any] = {"partition": 0, "offset": 1, "timestamp": 2}
 
 
@@ -258,6 +266,15 @@ def test_the_meaning_of_each_answer() -> None:
     cases: list[tuple[Answer, object]] = [
         (results(200, OK, OK), Written((), False)),
         (results(202, OK, OK, replayed=True), Written((), True)),
+        (Answer(202, {}, b'{"topic":"t","spooled":2}'), Written((), False)),
+        *(
+            (
+                Answer(status, {}, body),
+                Refused(f"{status}, but not in the form of Pilotfish's API, so {NOT_ITS}"),
+            )
+            for status in (200, 202)
+            for body in (b"<html>", b"", b"[]", b"{}", b'{"spooled":1}', b'{"results":[{}]}')
+        ),
         (results(207, OK, error("no")), Written([Item(1, "why [NAME]", True, False)], False)),
         (
             results(207, OK, error("no", retriable=False)),
@@ -440,6 +457,25 @@ def test_a_topic_that_is_gone_since_it_was_listed_has_no_rows() -> None:
     (row,) = Sidecar("here", ask).partitions(["gone", "there"])
     assert row[:5] == ("there", None, 0, None, None)
     assert row[-1] == datetime(2026, 1, 31, 9, 26, 53, 589_000, tzinfo=UTC)
+
+
+def test_an_answer_of_something_else_than_a_sidecar_is_said_to_be_so() -> None:
+    for body in (b"<html>", b"[]", b"{}", b'{"topics":1,"brokers":null}'):
+        other = Sidecar("here", lambda *_, body=body: Answer(200, {}, body))
+        for read in (other.topics((), internal=False), other.brokers(), other.partitions(["t"])):
+            with pytest.raises(SidecarRefusedError, match=re.escape(CHECK_URL)):
+                list(read)
+
+
+def test_an_authority_as_keytool_makes_them_is_accepted(tmp_path: Path) -> None:
+    """Since Python 3.13 default contexts refuse it."""
+    authority, identity = by_keytool("localhost")
+    ca_file = write_pem(tmp_path / "ca.pem", authority)
+    with OAuthEndpoint({}, tls=server_context(identity)) as endpoint:
+        url = f"https://localhost:{urlsplit(endpoint.url).port}"
+        access = write_options({"url": url, "ca_file": str(ca_file)}).access
+        with SidecarConnection(access) as sidecar:
+            assert sidecar.ask("POST", "/token", b"").status >= 400
 
 
 def test_a_read_gives_up_sooner_than_a_write() -> None:

@@ -74,6 +74,7 @@ def test_what_cannot_be_maintained_is_named_with_the_remedy(tmp_path: Path) -> N
         (["--out", str(tmp_path / "none")], "none is no folder: give the one that `run` writes to"),
         (["--out", ""], "--out is empty"),
         (["--out", str(tmp_path), "--keep-days", "9"], "--keep-days 9: give at least 10"),
+        (["--out", str(tmp_path), "--keep-days", "9999999"], "--keep-days 9999999: to keep all events"),
         (["--out", str(tmp_path), "--keep-days", "a year"], "Invalid value for '--keep-days'"),
     ):
         refused = CliRunner().invoke(main, ["maintain", *words])

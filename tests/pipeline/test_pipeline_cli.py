@@ -151,7 +151,9 @@ def test_a_trigger_is_a_time(events: Path, tmp_path: Path) -> None:
 
 def test_kafka_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
-    file.write_text('# of the cluster\n\nsecurity.protocol=SSL\nsasl.jaas.config = a b="c=d";\n')
+    file.write_text(
+        '# of the cluster\n! as Java has it\n\nsecurity.protocol=SSL\nsasl.jaas.config = a b="c=d";\n'
+    )
 
     assert kafka_settings(["security.protocol=SASL_SSL"], file) == {
         "security.protocol": "SASL_SSL",
@@ -170,6 +172,30 @@ def test_a_kafka_setting_without_a_value_is_named_by_its_place_and_not_shown(tmp
     assert "hunter2" not in str(refused.value)
     with pytest.raises(RunOptionsError, match="--kafka: a Kafka setting is name=value"):
         kafka_settings(["=hunter2"], None)
+
+
+def test_a_kafka_setting_on_several_lines_is_refused(tmp_path: Path) -> None:
+    """Java's properties may be so. Here the second line would be a setting named password."""
+    file = tmp_path / "kafka.properties"
+    file.write_text('sasl.jaas.config=a.b.PlainLoginModule required username=u \\\n  password="hunter2";\n')
+    said = _refused(
+        *("run", "--source", "kafka", "--bootstrap-servers", "h:1", "--kafka-file", file),
+        *("--out", tmp_path / "out"),
+    )
+    assert f"{file}, line 1 ends with a backslash: write the whole setting on one line." in said
+    assert "hunter2" not in said
+
+
+def test_spark_that_does_not_start_leaves_what_java_said(events: Path, tmp_path: Path) -> None:
+    program = ("-m", "pipeline.cli", "run", "--source", "files", "--input", str(events))
+    wrong = ("--out", str(tmp_path / "out"), "--memory", "4x")
+    done = subprocess.run([sys.executable, *program, *wrong], capture_output=True, text=True, check=False)
+    why, where = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert "look at --master, --memory" in why
+    log = Path(where.rpartition(" ")[2])
+    assert "Invalid maximum heap size: -Xmx4x" in log.read_text()
+    log.unlink()
 
 
 def test_a_file_of_kafka_settings_may_begin_with_a_byte_order_mark_and_must_be_utf_8(tmp_path: Path) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from html import unescape
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from pipeline import tables
 from pipeline.cli import main
-from pipeline.report import report_html
+from pipeline.report import report_html, words
 from pipeline.report.figures.amounts import share_reached
 from pipeline.report.findings_of_load import typical_hour
 from pipeline.report.findings_of_sidecars import REASONS
@@ -91,7 +93,7 @@ def test_each_trouble_has_its_sentence_and_the_worst_come_first(tmp_path: Path) 
         "The clock of 1 sidecar is wrong: checkout-002 (1 min 30 s ahead).",
         "Events of 1 sidecar are missing; the most from billing-001: 19 % of its events.",
         "Broker 2 leads 25 % of the partitions; 17 % would be fair.",
-        "Broker 1 takes 37 % of the records and leads 21 % of the partitions.",
+        "Broker 1 takes 37 % of the bytes and leads 21 % of the partitions.",
         "orders is 85 % of all records.",
     ]
 
@@ -286,7 +288,9 @@ def test_the_same_tables_give_the_same_page_in_whatever_order_their_rows_lie(
     tmp_path: Path, troubled_page: str
 ) -> None:
     backwards = {table: rows[::-1] for table, rows in troubled().items()}
-    assert page_of(tmp_path, backwards) == troubled_page
+    # As a matplotlibrc of the user's has it.
+    with mpl.rc_context({"timezone": "Asia/Tokyo", "font.size": 30}):
+        assert page_of(tmp_path, backwards) == troubled_page
 
 
 def test_the_report_of_a_large_fleet_is_hardly_longer_and_names_what_it_leaves_out(
@@ -311,16 +315,88 @@ def test_several_clusters_are_distinguished_and_one_can_be_chosen(tmp_path: Path
         page_of(tmp_path, gold, "third")
 
 
+def test_clusters_that_are_not_even_named_are_counted(tmp_path: Path) -> None:
+    gold = joined(*(living(healthy(cluster=f"cluster-{n:02}", sidecars=1)) for n in range(27)))
+    page = Outcome(page_of(tmp_path, gold)).text
+    assert "cluster-05, cluster-06" in page
+    assert "cluster-24 and 2 more." in page
+
+
+def test_a_boot_is_listed_with_each_of_its_problems(tmp_path: Path) -> None:
+    gold = living(healthy())
+    gold[tables.GOLD_DATA_QUALITY][0]["epoch_conflicts"] = 173
+    page = page_of(tmp_path, gold)
+    assert re.search(r"Epochs with two leaders</th>.*>173</td>", page, re.DOTALL)
+
+
 def test_sidecars_that_never_reached_a_cluster_are_named(tmp_path: Path) -> None:
     gold = living(healthy())
     lost = dict(gold[tables.GOLD_DATA_QUALITY][0], cluster_id="", sidecar_id="lonely-000")
     gold[tables.GOLD_DATA_QUALITY].append(lost)
-    assert "1 sidecar never reached a cluster: lonely-000." in Outcome(page_of(tmp_path, gold)).text
+    said = "1 sidecar has not reached a cluster since its last start: lonely-000."
+    assert said in Outcome(page_of(tmp_path, gold)).text
+
+
+def test_a_sidecar_that_reached_its_cluster_when_it_was_started_again_has_not_failed_to(
+    tmp_path: Path,
+) -> None:
+    gold = living(healthy())
+    boot = gold[tables.GOLD_DATA_QUALITY][0]
+    earlier = {"cluster_id": "", "first_event": boot["first_event"] - timedelta(minutes=9), "boot_id": 1}
+    gold[tables.GOLD_DATA_QUALITY].append(boot | earlier)
+    assert "reached a cluster" not in Outcome(page_of(tmp_path, gold)).text
+    later = {"cluster_id": "", "first_event": boot["last_event"], "boot_id": boot["boot_id"] + 1}
+    gold[tables.GOLD_DATA_QUALITY].append(boot | later)
+    assert f"since its last start: {boot['sidecar_id']}." in Outcome(page_of(tmp_path, gold)).text
 
 
 def test_tables_without_rows_are_said_to_be_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="let `pilotfish-pipeline run` read some events first"):
         page_of(tmp_path, {})
+
+
+def test_why_there_is_no_report_is_said(tmp_path: Path) -> None:
+    rejects = {tables.GOLD_REJECTS: troubled()[tables.GOLD_REJECTS][:1]}
+    with pytest.raises(StoreError, match=r"no line is an event\. By reason: not_json \("):
+        page_of(tmp_path, rejects)
+    lost = [dict(row, cluster_id="") for row in healthy(sidecars=1)[tables.GOLD_DATA_QUALITY]]
+    with pytest.raises(StoreError, match=r"1 sidecar has not reached a cluster .* By reason: not_json \("):
+        page_of(tmp_path, rejects | {tables.GOLD_DATA_QUALITY: lost})
+    folder = write_gold(tmp_path, {})
+    (folder / "_failed.json").write_text(json.dumps({tables.GOLD_DATA_QUALITY: "No space left on device"}))
+    with pytest.raises(StoreError, match=r"could not make it: .* No space left on device"):
+        report_html(ParquetGold(folder))
+
+
+def test_a_share_is_of_what_it_is_said_to_be(tmp_path: Path) -> None:
+    """Of records that were sent and of bytes; gold_leader_skew has no share of records."""
+    gold = healthy()
+    with_changes(gold, tables.GOLD_PRODUCE_SLO, {"records": 0, "failed": 0}, {})
+    gold[tables.GOLD_PRODUCE_SLO][0].update(records=300, failed=100)
+    with_changes(gold, tables.GOLD_LEADER_SKEW, {"records": 100, "load_share": 0.1}, {})
+    gold[tables.GOLD_LEADER_SKEW][0].update(load_share=0.7)
+    page = Outcome(page_of(tmp_path, gold)).text
+    assert "sent 400 records, of which 25 % failed." in page
+    assert "Broker 1 takes 70 % of the bytes" in page
+    assert "Share of bytes" in page
+    assert "of the records taken" not in page
+
+
+def test_an_incident_that_ends_on_another_day_has_the_day(tmp_path: Path) -> None:
+    gold = troubled()
+    (row,) = (row for row in gold[tables.GOLD_INCIDENTS] if row["kind"] == "leader_flapping")
+    row["began_by"] = row["over_by"] - timedelta(days=2, minutes=5)
+    gold = living(gold) | {tables.GOLD_INCIDENTS: [row]}
+    page = Outcome(page_of(tmp_path, gold)).text
+    assert re.search(r"within 2 d, from 2026-08-30 \d\d:\d\d:\d\d to 2026-09-01 \d\d:\d\d:\d\d\.", page)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(0, "0"), (999, "999"), (1_234, "1.23 k"), (999_499, "999 k"), (999_500, "1 M"), (2**63 - 1, "9.22 E")],
+)
+def test_a_short_number_has_three_digits(number: int, said: str) -> None:
+    assert words.compact(number) == said
 
 
 def test_a_fleet_that_only_lives_has_a_report_as_well(tmp_path: Path) -> None:
@@ -371,6 +447,7 @@ def test_wrong_input_is_said_in_a_sentence(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "_pilotfish.json").write_text(mark)
     for arguments, said in {
+        ("--tables", ""): "--tables is empty: is a variable of the shell not set?",
         ("--tables", "{}/none"): "holds no tables: `pilotfish-pipeline run`",
         ("--tables", "{}/tables", "--out", "{}/no/report.html"): "There is no folder",
         ("--tables", "{}/delta"): "say --store delta",

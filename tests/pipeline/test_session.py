@@ -41,7 +41,11 @@ arguments = management.getRuntimeMXBean().getInputArguments()
 seen["compiled once"] = "-XX:TieredStopAtLevel=1" in arguments
 seen["long methods are compiled"] = "-XX:-DontCompileHugeMethods" in arguments
 seen["rows"] = spark.range(3).count()
-seen["environment"] = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_REMOTE")}
+Path("gr\\u00fcn").write_text("1")
+read = spark.read.option("ignoreMissingFiles", True)
+seen["lines of a name beyond ASCII"] = read.text("gr\\u00fcn").count()
+names = ("JAVA_HOME", "LC_ALL", "PYSPARK_PYTHON", "SPARK_REMOTE")
+seen["environment"] = {name: os.environ.get(name) for name in names}
 spark.stop()
 print(json.dumps(seen))
 """
@@ -97,6 +101,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str
     environment = {
         name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "SPARK_REMOTE"}
     }
+    environment["LC_ALL"] = "C"
     folder = tmp_path_factory.mktemp("alone")
     (folder / "program.py").write_text(_PROGRAM, encoding="utf-8")
     ran = subprocess.run(
@@ -132,10 +137,19 @@ def test_a_failing_session_is_reported_with_its_requirements(alone: tuple[dict[s
 
 
 @pytest.mark.spark
+def test_a_file_whose_name_is_not_ascii_is_read_in_a_locale_that_is(
+    alone: tuple[dict[str, Any], str],
+) -> None:
+    seen, _ = alone
+    assert seen["lines of a name beyond ASCII"] == 1
+
+
+@pytest.mark.spark
 def test_the_environment_is_afterwards_what_it_was(alone: tuple[dict[str, Any], str]) -> None:
     seen, _ = alone
     assert seen["environment"] == {
         "JAVA_HOME": None,
+        "LC_ALL": "C",
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON"),
         "SPARK_REMOTE": None,
     }

@@ -138,6 +138,20 @@ def test_a_folder_that_is_not_there_is_said_to_be_none(tmp_path: Path) -> None:
             FilesSource(str(tmp_path / name)).check()
 
 
+def test_a_file_that_spark_would_pass_over_because_of_its_name_is_refused(tmp_path: Path) -> None:
+    def touch(name: bytes) -> None:
+        os.close(os.open(os.fsencode(tmp_path) + b"/" + name, os.O_CREAT))
+
+    source = FilesSource(str(tmp_path))
+    (tmp_path / "gr\u00fcn").mkdir()
+    for read_by_nobody in (b"_\xfc", "gr\u00fcn/.".encode() + b"\xfc"):
+        touch(read_by_nobody)
+    source.check()
+    touch(b"events-\xfc.jsonl")
+    with pytest.raises(SourceError, match=r"name of 'events-\\udcfc\.jsonl' in .* is not UTF-8: rename"):
+        source.check()
+
+
 def test_a_folder_is_known_by_its_whole_path_and_an_address_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """Draws amounts: heat maps, bars of shares, and the distribution of delays.
 
 heat_map     a table of numbers as colours, each cell with its number if there is room
-share_bars   each broker's share of leaders and records, beside an equal share
+share_bars   each broker's share of leaders and bytes, beside an equal share
 spread       how long changes took to reach sidecars: counts per time bin, censored ones separate
 """
 
@@ -142,7 +142,7 @@ def share_bars(
     axes.grid(axis="x")
     legend = [
         Patch(color=PAINT["series-0"], label="of the partitions led"),
-        Patch(color=PAINT["series-1"], label="of the records taken"),
+        Patch(color=PAINT["series-1"], label="of the bytes taken"),
         Line2D([], [], color=PAINT["ink"], linewidth=1.2, linestyle=(0, (3, 3)), label="fair"),
     ]
     drawing.figure.legend(handles=legend, loc="outside upper left", ncols=3, fontsize=11.5, handlelength=1.6)

@@ -38,6 +38,8 @@ _ROLES: Final = (
 PAINT: Final = {role: f"#0001{n:02x}" for n, role in enumerate(_ROLES)}
 _ROLE_OF: Final = {paint: role for role, paint in PAINT.items()}
 
+#: Not those of the user's matplotlibrc, which may name another time zone than UTC.
+_DEFAULTS: Final[dict[Any, Any]] = {k: v for k, v in mpl.rcParamsDefault.items() if k != "backend"}
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -85,7 +87,7 @@ class Drawing:
 
     def __init__(self, name: str, width: float, height: float) -> None:
         self._name: Final = name
-        self._style: Final = mpl.rc_context({**_STYLE, "svg.hashsalt": name})
+        self._style: Final = mpl.rc_context({**_DEFAULTS, **_STYLE, "svg.hashsalt": name})
         # Artists read the style when they are created, some also when they are drawn.
         self._style.__enter__()
         self.figure: Final = Figure(figsize=(width / _POINTS, height / _POINTS), layout="constrained")
