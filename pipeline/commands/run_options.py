@@ -54,7 +54,7 @@ def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
     for where, pair in [*named, *(("--kafka", pair) for pair in pairs)]:
         if not pair or pair.startswith(("#", "!")):
             continue
-        if pair.endswith("\\"):
+        if where != "--kafka" and pair.endswith("\\"):
             raise RunOptionsError(f"{where} ends with a backslash: write the whole setting on one line.")
         name, sign, value = pair.partition("=")
         if not sign or not name.strip():

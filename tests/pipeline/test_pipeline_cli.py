@@ -184,6 +184,7 @@ def test_a_kafka_setting_on_several_lines_is_refused(tmp_path: Path) -> None:
     )
     assert f"{file}, line 1 ends with a backslash: write the whole setting on one line." in said
     assert "hunter2" not in said
+    assert kafka_settings(["sasl.password=ends-so\\"], None) == {"sasl.password": "ends-so\\"}
 
 
 def test_spark_that_does_not_start_leaves_what_java_said(events: Path, tmp_path: Path) -> None:
