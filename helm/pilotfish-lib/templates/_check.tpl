@@ -18,6 +18,7 @@ the merged values, prints nothing.
 {{- end }}
 {{- include "pilotfish.checkNames" . }}
 {{- include "pilotfish.checkSecrets" . }}
+{{- include "pilotfish.checkListeners" . }}
 {{- include "pilotfish.checkSpool" . }}
 {{- include "pilotfish.checkMemory" . }}
 {{- end -}}
@@ -90,6 +91,16 @@ the merged values, prints nothing.
 {{- end }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Probes come to the pod's address, and each listener needs its own port. */}}
+{{- define "pilotfish.checkListeners" -}}
+{{- if not (has (.settings.admin_host | default "0.0.0.0") (list "0.0.0.0" "::")) }}
+{{- fail "pilotfish.settings.admin_host: probes use the pod's address; remove it, or give :: for IPv6" }}
+{{- end }}
+{{- if eq (include "pilotfish.adminPort" .) (.settings.api_port | default 8085 | int | toString) }}
+{{- fail (printf "pilotfish.settings.admin_port: %s is the API's port; give another" (include "pilotfish.adminPort" .)) }}
 {{- end }}
 {{- end -}}
 
