@@ -345,8 +345,9 @@ class ClientMetrics(Collector):
         return now_s - first_s
 
     def _on_request(self, event: e.RequestCompleted) -> None:
-        self._request_seconds.child(event.api).observe(event.latency_ms / 1000)
-        if event.error is not Errors.NONE:
+        if event.error is Errors.NONE:
+            self._request_seconds.child(event.api).observe(event.latency_ms / 1000)
+        else:
             self._request_errors.child(event.api, event.error.name).add()
         if event.error is Errors.REQUEST_TIMED_OUT:
             self._request_timeouts.child(event.api).add()

@@ -190,7 +190,7 @@ def test_requests_are_counted_by_api_and_bytes_by_broker(web: NativeApp) -> None
         e.RequestCompleted("Produce", -2, 30, 7, 0, Errors.REQUEST_TIMED_OUT),
         e.RequestCompleted("Produce", -1, 30, 8, 0, Errors.NETWORK_EXCEPTION),
     )
-    assert value(web, "request_duration_seconds_count", api="Produce") == 3
+    assert value(web, "request_duration_seconds_count", api="Produce") == 1, "the others had no answer"
     assert value(web, "request_timeouts_total", api="Produce") == 1
     assert value(web, "request_errors_total", api="Produce", error="NETWORK_EXCEPTION") == 1
     assert value(web, "network_sent_bytes_total", broker="1") == 100
