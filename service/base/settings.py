@@ -334,7 +334,7 @@ class Settings(BaseModel):
         default=30_000,
         description="How long startupz waits for metadata if startup_require_metadata is wait.",
     )
-    liveness_timeout_ms: Milliseconds = Field(
+    liveness_timeout_ms: Annotated[int, Field(ge=50, le=3_600_000)] = Field(
         default=4_000,
         description="How long a turn of the I/O thread or of the event loop may take before livez fails.",
     )

@@ -283,7 +283,8 @@ class ClientMetrics(Collector):
     def _on_refreshed(self, event: e.MetadataRefreshed) -> None:
         self._refreshes.child(event.reason, "success").add()
         self._refresh_seconds.child().observe(event.duration_ms / 1000)
-        self._last_refresh_s = time.time()
+        if not event.is_partial:  # as metadata_age_seconds, which does not count refreshes of some topics
+            self._last_refresh_s = time.time()
         self._leaderless = event.leaderless_partitions
 
     def _on_refresh_failed(self, event: e.MetadataRefreshFailed) -> None:

@@ -246,6 +246,7 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value, reported in (
         ("API_PORT", "x", r"api_port: .*integer.*got 'x'"),
         ("API_PORT", "65536", r"api_port: .*65535.*got '?65536"),
+        ("LIVENESS_TIMEOUT_MS", "0", r"liveness_timeout_ms: .*greater than or equal to 50, got '0'"),
         ("ACCESS_LOG", "maybe", r"access_log: .*got 'maybe'"),
         ("LOG_LEVEL", "loud", r"log_level: .*'debug'.*got 'loud'"),
         ("API_PROT", "1", prot),
