@@ -7,11 +7,20 @@ settings are defined in `client_core/producer/settings/config_options.py` and do
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 from client_core import OPTIONS, ConfigError, ProducerConfig
 from service.base.environment import PREFIX
@@ -68,6 +77,21 @@ def _topic_or_empty(value: str) -> str:
 def _topics(value: tuple[str, ...]) -> tuple[str, ...]:
     for topic in value:
         _topic_or_empty(topic)
+    return value
+
+
+#: A host as a Host header has it, without its port: a name, an IPv4 address, an IPv6 address in brackets.
+_HOST: Final = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+
+
+def _hosts(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuses what no Host header can be equal to: all requests for that host would get 421."""
+    for host in value:
+        if not _HOST.fullmatch(host):
+            raise ValueError(
+                f"{host!r} is not a host; write a name or an address, IPv6 in brackets, without scheme and "
+                "port; or * for any"
+            )
     return value
 
 
@@ -205,7 +229,7 @@ class Settings(BaseModel):
     console: bool = Field(
         default=True, description="Whether the console at / and the API document at /docs are served."
     )
-    allowed_hosts: Names = Field(
+    allowed_hosts: Annotated[Names, AfterValidator(_hosts)] = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
         description="Host headers that the API accepts, without port; * for any.",
     )
@@ -310,7 +334,7 @@ class Settings(BaseModel):
         default=30_000,
         description="How long startupz waits for metadata if startup_require_metadata is wait.",
     )
-    liveness_timeout_ms: Milliseconds = Field(
+    liveness_timeout_ms: Annotated[int, Field(ge=50, le=3_600_000)] = Field(
         default=4_000,
         description="How long a turn of the I/O thread or of the event loop may take before livez fails.",
     )
@@ -342,6 +366,14 @@ class Settings(BaseModel):
         repr=False,
         description="Kafka's producer settings by Kafka's names, such as linger.ms.",
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        """Refuses `api_port = true` of a file: true is 1 to Python."""
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is int:
+            raise ValueError("must be a whole number")
+        return value
 
     @field_validator("advice")
     @classmethod

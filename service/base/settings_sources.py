@@ -131,13 +131,17 @@ def _flattened(table: object, prefix: str = "") -> dict[str, str]:
         raise SettingsError("kafka: must be a table of Kafka's settings")
     flat: dict[str, str] = {}
     for key, value in table.items():
+        name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            flat.update(_flattened(value, f"{prefix}{key}."))
+            found = _flattened(value, f"{name}.")
         else:
             try:
-                flat[f"{prefix}{key}"] = _kafka_text(value)
+                found = {name: _kafka_text(value)}
             except ValueError as e:  # a number of thousands of digits, which TOML may write in hexadecimal
-                raise SettingsError(f"kafka: {prefix}{key}: {e}") from e
+                raise SettingsError(f"kafka: {name}: {e}") from e
+        for twice in found.keys() & flat.keys():  # with quotes and without, which TOML takes for two names
+            raise SettingsError(f"kafka: {twice} is given twice in the file; remove one")
+        flat.update(found)
     return flat
 
 
@@ -159,6 +163,8 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[
     for variable, value in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in (CONFIG_VARIABLE, TOKEN_VARIABLE):
             continue
+        if variable != variable.upper():
+            raise SettingsError(f"{variable}: unknown setting; variables are in capitals: {variable.upper()}")
         name = variable.removeprefix(PREFIX).lower()
         if name in OWN_NAMES:
             _refuse_service_link(variable, value)

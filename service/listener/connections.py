@@ -89,7 +89,7 @@ class Connection(Protocol):
 
     @property
     def waits_since_s(self) -> float | None:
-        """Since when it has had no complete request; None while it serves one."""
+        """Since when it has had no complete request; None while it serves one, or if it is closing."""
 
     def close(self) -> None:
         """Closes the connection, which serves no request."""

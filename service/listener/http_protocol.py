@@ -175,8 +175,8 @@ class ApiProtocol(HttpToolsProtocol):
 
     @property
     def waits_since_s(self) -> float | None:
-        """Since when it has had no complete request; None while it serves one."""
-        return None if self._is_serving else self._since_s
+        """Since when it has had no complete request; None while it serves one, or if it is closing."""
+        return None if self._is_serving or self.transport.is_closing() else self._since_s
 
     def close(self) -> None:
         """Closes after all writes. Over TLS the caller has a moment for its close_notify."""

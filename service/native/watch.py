@@ -32,7 +32,7 @@ from service.wire.asgi import HeaderPairs, header
 from service.wire.content_coding import vary_of
 from service.wire.errors import Problem, ProblemError, refused
 from service.wire.freshness import awaited_number
-from service.wire.media_type import JSON
+from service.wire.media_type import JSON, weights_of
 from service.wire.responses import of_chunks, problems
 from service.wire.schemas import AnswerModel, FailedItem, Milliseconds, check_query, digits_only
 from service.wire.schemas import Query as QueryModel
@@ -318,9 +318,9 @@ class WatchRoute:
 
 
 def wants_json(accept: bytes | None) -> bool:
-    """Returns whether to send one answer, not a stream: `Accept` names JSON and no event stream."""
-    accepted = [part.partition(b";")[0].strip().lower() for part in (accept or b"").split(b",")]
-    return JSON in accepted and MEDIA_TYPE not in accepted
+    """Returns whether to send one answer, not a stream: `Accept` prefers JSON to an event stream."""
+    weights = weights_of(accept or b"")
+    return weights.get(JSON.decode(), 0.0) > weights.get(MEDIA_TYPE.decode(), 0.0)
 
 
 def _names_of(topics: str | None) -> frozenset[str] | None:

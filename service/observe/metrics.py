@@ -163,7 +163,10 @@ class ClientMetrics(Collector):
             "broker_disconnects", "Connections that ended or failed.", "broker", "reason"
         )
         self._request_seconds = histogram(
-            "request_duration_seconds", "From sending a request to its response.", SECONDS, "api"
+            "request_duration_seconds",
+            "From sending a request to its response, or to its end without one.",
+            SECONDS,
+            "api",
         )
         self._request_errors = counter("request_errors", "Requests that failed as a whole.", "api", "error")
         self._request_timeouts = counter("request_timeouts", "Requests without a response in time.", "api")
@@ -283,7 +286,8 @@ class ClientMetrics(Collector):
     def _on_refreshed(self, event: e.MetadataRefreshed) -> None:
         self._refreshes.child(event.reason, "success").add()
         self._refresh_seconds.child().observe(event.duration_ms / 1000)
-        self._last_refresh_s = time.time()
+        if not event.is_partial:  # as metadata_age_seconds, which does not count refreshes of some topics
+            self._last_refresh_s = time.time()
         self._leaderless = event.leaderless_partitions
 
     def _on_refresh_failed(self, event: e.MetadataRefreshFailed) -> None:
@@ -345,6 +349,7 @@ class ClientMetrics(Collector):
         return now_s - first_s
 
     def _on_request(self, event: e.RequestCompleted) -> None:
+        # Also without an answer: if a broker hangs, a request takes request.timeout.ms.
         self._request_seconds.child(event.api).observe(event.latency_ms / 1000)
         if event.error is not Errors.NONE:
             self._request_errors.child(event.api, event.error.name).add()

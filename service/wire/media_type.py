@@ -1,4 +1,4 @@
-"""Checks a body's media type: JSON in UTF-8, uncompressed, unless a route allows more.
+"""Checks a body's media type: JSON in UTF-8, uncompressed, unless a route allows more. Reads Accept.
 
 Pure.
 """
@@ -34,3 +34,20 @@ def check_encoding(encoding: bytes | None) -> None:
     """Raises a 415 for a compressed body."""
     if encoding is not None and encoding.lower() != b"identity":
         raise refused(415, "is not supported here; send the body uncompressed", place="Content-Encoding")
+
+
+def weights_of(accept: bytes) -> dict[str, float]:
+    """Returns the media ranges of an Accept header with their weights (RFC 9110 section 12.5.1)."""
+    weights: dict[str, float] = {}
+    for item in accept.lower().decode("latin-1").split(","):
+        name, *parameters = (part.strip() for part in item.split(";"))
+        weights[name] = next((_q(p[2:]) for p in parameters if p.startswith("q=")), 1.0)
+    return weights
+
+
+def _q(text: str) -> float:
+    """Returns a weight; 0 if invalid."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

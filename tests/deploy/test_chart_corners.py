@@ -98,6 +98,18 @@ def test_kafka_that_is_null_is_none() -> None:
             "pilotfish.settings.drain_delay_ms: must be a whole number",
         ),
         ({"settings": {"admin_port": "abc"}}, "pilotfish.settings.admin_port: must be a whole number"),
+        (
+            {"settings": {"admin_host": "127.0.0.1"}},  # the variable would beat it, and open the port
+            "pilotfish.settings.admin_host: probes use the pod's address; remove it, or give :: for IPv6",
+        ),
+        (
+            {"settings": {"admin_port": 8085}},
+            "pilotfish.settings.admin_port: 8085 is the API's port; give another",
+        ),
+        (
+            {"settings": {"api_port": 9464}},
+            "pilotfish.settings.admin_port: 9464 is the API's port; give another",
+        ),
         ({"image": {"digest": "abc"}}, 'pilotfish.image.digest: "abc" is not a digest; give it as sha256:'),
         ({"image": {"tagg": "1"}}, "pilotfish.image.tagg: there is no such value; there are digest"),
         ({"image": "x"}, "pilotfish.image: must be a map of names and values, got string"),
@@ -118,6 +130,21 @@ def test_kafka_that_is_null_is_none() -> None:
 )
 def test_a_wrong_kind_is_refused_by_its_place_in_a_teams_chart(values: dict[str, Any], said: str) -> None:
     assert said in refusal("own-chart", {"pilotfish": {**_BROKERS, **values}})
+
+
+def test_probes_may_come_to_an_address_of_ipv6() -> None:
+    for given, host in (
+        ({}, "0.0.0.0"),
+        ({"admin_host": "0.0.0.0"}, "0.0.0.0"),
+        ({"admin_host": "::"}, "::"),
+    ):
+        variables = {item["name"]: item["value"] for item in sidecar_of(pod_of(own(settings=given)))["env"]}
+        assert variables["PILOTFISH_ADMIN_HOST"] == host
+
+
+def test_without_a_port_of_the_api_its_number_is_free() -> None:
+    pod = pod_of(own(settings={"api_port": 0, "api_socket": "/run/api.sock", "admin_port": 8085}))
+    assert {"name": "PILOTFISH_ADMIN_PORT", "value": "8085"} in sidecar_of(pod)["env"]
 
 
 @pytest.mark.parametrize("nobody", [None, {"kubernetes.io/metadata.name": None}])

@@ -18,6 +18,7 @@ the merged values, prints nothing.
 {{- end }}
 {{- include "pilotfish.checkNames" . }}
 {{- include "pilotfish.checkSecrets" . }}
+{{- include "pilotfish.checkListeners" . }}
 {{- include "pilotfish.checkSpool" . }}
 {{- include "pilotfish.checkMemory" . }}
 {{- end -}}
@@ -90,6 +91,17 @@ the merged values, prints nothing.
 {{- end }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Probes come to the pod's address, and each listener needs its own port. */}}
+{{- define "pilotfish.checkListeners" -}}
+{{- if not (has (.settings.admin_host | default "0.0.0.0") (list "0.0.0.0" "::")) }}
+{{- fail "pilotfish.settings.admin_host: probes use the pod's address; remove it, or give :: for IPv6" }}
+{{- end }}
+{{- $api := ternary .settings.api_port 8085 (hasKey .settings "api_port") | int | toString }}
+{{- if eq (include "pilotfish.adminPort" .) $api }}
+{{- fail (printf "pilotfish.settings.admin_port: %s is the API's port; give another" (include "pilotfish.adminPort" .)) }}
 {{- end }}
 {{- end -}}
 

@@ -5,7 +5,7 @@ secrets: those are files.
 {{- define "pilotfish.env" -}}
 {{- $values := include "pilotfish.values" . | fromYaml -}}
 - name: PILOTFISH_ADMIN_HOST
-  value: 0.0.0.0
+  value: {{ $values.settings.admin_host | default "0.0.0.0" | quote }}
 {{- if include "pilotfish.hasConfig" . }}
 - name: PILOTFISH_CONFIG
   value: /etc/pilotfish/pilotfish.toml

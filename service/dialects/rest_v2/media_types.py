@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from service.wire.errors import refused
-from service.wire.media_type import media_type_of
+from service.wire.media_type import media_type_of, weights_of
 from service.wire.payload import Format
 
 ANSWER_TYPE: Final = "application/vnd.kafka.v2+json"
@@ -51,26 +51,9 @@ def check_accept(accept: bytes | None) -> None:
     """Raises a 406 for a caller who can't read our answers."""
     if accept is None or not accept.strip():
         return
-    weights = _weights(accept.lower().decode("latin-1"))
+    weights = weights_of(accept)
     if not any(_weight(name, weights) > 0 for name in _READABLE):
         raise refused(406, f"answers are {ANSWER_TYPE}; Accept must allow that, application/json or */*")
-
-
-def _weights(accept: str) -> dict[str, float]:
-    """Returns the media ranges of an Accept header with their weights (RFC 9110 section 12.5.1)."""
-    weights: dict[str, float] = {}
-    for item in accept.split(","):
-        name, *parameters = (part.strip() for part in item.split(";"))
-        weights[name] = next((_q(p[2:]) for p in parameters if p.startswith("q=")), 1.0)
-    return weights
-
-
-def _q(text: str) -> float:
-    """Returns a weight; 0 if invalid."""
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 def _weight(name: str, weights: dict[str, float]) -> float:

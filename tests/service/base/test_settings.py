@@ -246,6 +246,7 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value, reported in (
         ("API_PORT", "x", r"api_port: .*integer.*got 'x'"),
         ("API_PORT", "65536", r"api_port: .*65535.*got '?65536"),
+        ("LIVENESS_TIMEOUT_MS", "0", r"liveness_timeout_ms: .*greater than or equal to 50, got '0'"),
         ("ACCESS_LOG", "maybe", r"access_log: .*got 'maybe'"),
         ("LOG_LEVEL", "loud", r"log_level: .*'debug'.*got 'loud'"),
         ("API_PROT", "1", prot),
@@ -265,6 +266,17 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ("KAFKA_SASL_PASWORD_FILE", "/none", r"did you mean sasl\.password\.file"),
         ("CONFIG", "/no/such", "config: can't read /no/such: No such file"),
         ("INTERNAL", "{}", "PILOTFISH_INTERNAL: unknown setting"),
+        ("api_port", "1", "PILOTFISH_api_port: .*variables are in capitals: PILOTFISH_API_PORT"),
+        ("KAFKA_linger_ms", "1", "PILOTFISH_KAFKA_linger_ms: .*in capitals: PILOTFISH_KAFKA_LINGER_MS"),
+        # No Host header is like these, so that every request would be refused.
+        (
+            "ALLOWED_HOSTS",
+            "localhost:8085",
+            "allowed_hosts: .*'localhost:8085' is not a host.* port",
+        ),
+        ("ALLOWED_HOSTS", "a,https://b", "allowed_hosts: .*'https://b' is not a host"),
+        ("ALLOWED_HOSTS", "*.example", r"allowed_hosts: .*'\*\.example' is not a host"),
+        ("ALLOWED_HOSTS", "::1", "allowed_hosts: .*'::1' is not a host.*in brackets"),
     ):
         with pytest.raises(SettingsError, match=reported):
             load(monkeypatch, {f"PILOTFISH_{name}": value})
@@ -276,6 +288,8 @@ def test_a_wrong_line_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
     for file, reported in (
         ("api_prot = 1", r"api_prot .*unknown setting; did you mean api_port"),
         ("api_port = [1]", r"api_port: "),
+        ("api_port = true", r"api_port: .*whole number.*got True"),  # 1 to Python
+        ("max_watchers = false", r"max_watchers: .*whole number"),
         ("api_port =", r"not TOML"),
         ("api_port = " + "{a=" * 900, r"not TOML"),  # nests deeply
         ("api_port = " + "9" * 5_000, r"not TOML"),  # more digits than Python reads
@@ -286,6 +300,13 @@ def test_a_wrong_line_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
         ("[kafka]\nretries = 0x" + "f" * 5_000, r"retries"),
         ("kafka = 1", r"kafka: must be a table"),
         ("[kafka]\nlingr.ms = 1", r"lingr\.ms"),
+        # Two names to TOML.
+        (
+            '[kafka]\nlinger.ms = 1\n"linger.ms" = 7',
+            r"kafka: linger\.ms is given twice in the file; remove one",
+        ),
+        ('[kafka]\n"linger.ms" = 7\nlinger.ms = 1', r"kafka: linger\.ms is given twice"),
+        ('[kafka]\nsasl.login."retry.backoff.ms" = 1\n"sasl.login.retry.backoff.ms" = 1', r"given twice"),
         # Internal limits are set by no source.
         ("internal = 1", r"internal .*: unknown setting"),
         ("[internal]\nslow_after_ms = 1", r"internal .*: unknown setting"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from service.wire.asgi import ASGIApp, Receive, Scope, Send
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+QUICK = b"GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CLOSING = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
 
@@ -245,6 +246,24 @@ async def test_the_longest_idle_connection_makes_room(caplog: pytest.LogCaptureF
     assert [said for said in caplog.messages if "are accepted until" in said] == [
         "3 connections are open; no more are accepted until some end"
     ]
+
+
+@on_each_loop
+async def test_a_closed_connection_whose_caller_takes_nothing_makes_room_only_once() -> None:
+    time_s = asyncio.get_running_loop().time
+    async with Served(large, limits=limits(max_connections=2), send_buffer_bytes=SMALL_BUFFERS) as served:
+        await taking_nothing(served)
+        await until(lambda: served.connections.unsent_bytes)
+        now_s = time_s()
+        await until(lambda: time_s() > now_s)  # in whole ms
+        idle = await served.call()
+        idle.send(QUICK)
+        await idle.answer()
+        new = await served.call()
+        new.send(QUICK)
+        assert (await new.answer())[0] == 200
+        assert await idle.until_closed() == b""
+        assert ended(served.connections)["made_room"] == 2
 
 
 @on_each_loop

@@ -373,7 +373,9 @@ async def test_it_waits_for_a_request_since_it_was_made_or_had_its_last_answer()
         connected.loop.go_to(2.0)
         connected.answer()
         waits_since_s.append(connected.protocol.waits_since_s)
-        assert waits_since_s == [0.0, None, 2.0]
+        connected.protocol.close()
+        waits_since_s.append(connected.protocol.waits_since_s)
+        assert waits_since_s == [0.0, None, 2.0, None]
 
 
 # -- bodies --------------------------------------------------------------------------------------------------

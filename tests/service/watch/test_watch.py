@@ -790,7 +790,7 @@ async def test_a_poll_ends_when_the_sidecar_shuts_down(web: NativeApp) -> None:
     assert (await waiting).json()["changes"] == []
 
 
-def test_one_answer_is_for_those_who_accept_json_and_no_event_stream() -> None:
+def test_one_answer_is_for_those_who_prefer_json_to_an_event_stream() -> None:
     wanted = {
         None: False,
         b"*/*": False,
@@ -799,5 +799,10 @@ def test_one_answer_is_for_those_who_accept_json_and_no_event_stream() -> None:
         b"application/json": True,
         b"Application/JSON; q=1, */*": True,
         b"application/json, text/event-stream": False,
+        b"application/json, text/event-stream;q=0.5": True,
+        b"application/json, text/event-stream; q=0": True,
+        b"application/json;q=0.9, text/event-stream": False,
+        b"application/json;q=0": False,
+        b"application/json;q=high": False,
     }
     assert {accept: wants_json(accept) for accept in wanted} == wanted

@@ -14,18 +14,24 @@ import pytest
 
 from client_core import NO_EVENTS, LeadersChanged, MetadataRefreshed, NodeReady
 from service.admission.caller import ANYONE
-from service.watch.feed import CLUSTER_CHANGED, WOKEN_AT_ONCE
+from service.lookup.lookups import Lookups
+from service.watch.feed import CLUSTER_CHANGED, LOOKED_UP_AT_ONCE, WOKEN_AT_ONCE, WatchedTopics
 from service.watch.notice import SnapshotNotice
+from service.wire.errors import Problem
 from tests.support.coroutine_tests import PATIENCE_S, run, until
 from tests.support.event_stream import EventReader, watching
+from tests.support.fake_producer import FakeProducer
 from tests.support.http_app import NativeApp
 from tests.support.metadata_responses import partition, topic
 from tests.support.served import LOOPS, Caller, Served, limits, on_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from service.admission.caller import Caller as Caller_
+    from service.lookup.lookups import Demands
     from service.watch.subscription import Subscription
+    from service.wire.asgi import Receive
     from tests.support.event_stream import ServerSentEvent
 
 REFRESHED = MetadataRefreshed("manual", 2, 2, False, 1, 1, 1, 0, "cluster")
@@ -36,6 +42,58 @@ def topics(count: int, partitions: int, epoch: int = 0) -> list[Any]:
         topic(f"t{t}", [partition(p, leader=1, epoch=epoch, replicas=(1,)) for p in range(partitions)])
         for t in range(count)
     ]
+
+
+# -- watched topics that do not exist ------------------------------------------------------------------------
+
+
+class Asked(Lookups):
+    """Look-ups that find all topics but the `missing` ones, and note what they were asked for."""
+
+    def __init__(self, producer: FakeProducer, missing: set[str]) -> None:
+        self._fake = producer
+        self._missing = missing
+        self.asked: list[int] = []
+
+    async def know(
+        self, topics: Iterable[str], demands: Demands, receive: Receive, caller: Caller_ = ANYONE
+    ) -> dict[str, Problem]:
+        names = list(topics)
+        self.asked.append(len(names))
+        found = [name for name in names if name not in self._missing]
+        known = [*self._fake.cache.topics, *found]
+        self._fake.set_topics([topic(name, [partition(0, leader=1)]) for name in known])
+        return {name: Problem(404, "missing") for name in names if name in self._missing}
+
+
+@pytest.mark.parametrize(
+    ("missing", "exist", "asked"),
+    [(5_000, 0, [1_000] * 2), (500, 2_000, [1_000, 1_000, 500, 500]), (0, 2_500, [1_000, 1_000, 500])],
+)
+async def test_missing_topics_of_many_watchers_are_looked_up_in_parts(
+    missing: int, exist: int, asked: list[int]
+) -> None:
+    """All at once would keep the event loop for seconds, where a hundred watchers name a thousand each."""
+    assert LOOKED_UP_AT_ONCE == 1_000
+    producer = FakeProducer()
+    names = [f"here-{n}" for n in range(exist)] + [f"none-{n}" for n in range(missing)]
+    lookups = Asked(producer, set(names[exist:]))
+    watched = WatchedTopics(producer, lookups, look_up_ms=1)
+    watched.add(names)
+    await until(lambda: len(lookups.asked) >= len(asked))
+    watched.remove(names)
+    assert lookups.asked[: len(asked)] == asked
+
+
+async def test_a_topic_is_looked_up_until_its_last_watcher_has_left() -> None:
+    lookups = Asked(FakeProducer(), {"none"})
+    watched = WatchedTopics(FakeProducer(), lookups, look_up_ms=1)
+    watched.add(["none"])
+    watched.add(["none"])
+    watched.remove(["none", "never-watched"])
+    await until(lambda: lookups.asked)
+    watched.remove(["none"])
+    assert not watched._next_missing()
 
 
 # -- the notice ----------------------------------------------------------------------------------------------
