@@ -287,8 +287,8 @@ class ChangeFeed:
         finally:
             if self._round is asyncio.current_task():
                 self._round = None
-            # Also those who came meanwhile: who knows when the next round begins?
-            beginners, self._beginners = [*beginners, *self._beginners], []
+                # Also those who came meanwhile: who knows when the next round begins?
+                beginners, self._beginners = [*beginners, *self._beginners], []
             for _, _, begun in beginners:
                 if not begun.done():
                     begun.set_exception(RuntimeError("the snapshots could not be compared"))

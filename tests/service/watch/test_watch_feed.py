@@ -334,6 +334,22 @@ async def test_a_watcher_who_comes_before_the_feed_rests_receives_changes() -> N
         assert [change.event for change in subscription.take() or ()] == ["leader", "leader"]
 
 
+async def test_a_watcher_who_comes_as_the_feed_rests_in_the_middle_of_a_round_is_served() -> None:
+    web = NativeApp()
+    web.producer.set_topics(topics(2, 5_000))
+    feed = web.app.sidecar.feed
+    with feed.subscribe(ANYONE, None) as subscription:
+        await feed.begin(subscription)
+        before = feed.log.number
+        web.producer.set_topics(topics(2, 5_000, epoch=1))
+        await until(lambda: feed.log.number > before)
+    feed._rest_now()
+    with feed.subscribe(ANYONE, None) as subscription:
+        web.producer.set_topics(topics(2, 5_000, epoch=2))
+        await feed.begin(subscription)
+        assert subscription.take_start() is not None
+
+
 async def turns() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
