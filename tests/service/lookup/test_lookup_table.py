@@ -354,5 +354,11 @@ async def test_who_joins_the_building_of_a_long_topic_gets_what_a_refresh_has_br
     assert second is not None
     assert second.topic is producer.cache.topics["long"]
     assert (header(second, b"age"), header(second, b"pilotfish-metadata-version")) == (b"0", b"boot-2")
-    assert await first is second
+    answered = await first
+    assert answered is not None
+    if grows and answered is not second:  # complete before that, and as of one snapshot
+        assert answered.topic is not second.topic
+        assert header(answered, b"pilotfish-metadata-version") == b"boot-1"
+    else:
+        assert answered is second
     assert not table._building
