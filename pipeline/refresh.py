@@ -317,8 +317,10 @@ class Refresh:
 
 
 def held(spark: SparkSession, rows: DataFrame) -> DataFrame:
-    """Returns the rows, held in the driver's memory. Of gold_data_quality, Spark's optimizer then knows which
-    boots are left out, in most fleets none, and removes the joins with them from the plans of other tables.
+    """Returns the rows, held in the driver's memory. Runs a job of Spark, and blocks.
+
+    Of gold_data_quality, Spark's optimizer then knows which boots are left out, in most fleets none, and
+    removes the joins with them from the plans of other tables.
     """
     rows_of_java = rows._jdf.collectAsList()
     return DataFrame(spark._jsparkSession.createDataFrame(rows_of_java, rows._jdf.schema()), spark)

@@ -202,24 +202,23 @@ class FilesSource:
 
     def local_bytes(self) -> int | None:
         """Returns the size of all files, including those already read; None if they are not local."""
-        if "://" in self._folder:
-            return None
-        return sum(_size_bytes(entry) for entry in Path(self._folder).rglob("*"))
+        path = self._path
+        return None if path is None else sum(_size_bytes(entry) for entry in path.rglob("*"))
 
     def check(self) -> None:
-        if "://" not in self._folder and not Path(self._folder).is_dir():
+        path = self._path
+        if path is None and "://" not in self._folder:
             raise SourceError(
                 f"{self._folder} is no folder: make it, or name the one with the events' files."
             )
-        for name in self._names_that_java_cannot_open():
+        for name in () if path is None else _names_that_java_cannot_open(path):
             raise SourceError(f"The name of {name!r} in {self._folder} is not UTF-8: rename or remove it.")
 
-    def _names_that_java_cannot_open(self) -> Iterator[str]:
-        """Yields files that Spark would list, then take for removed."""
-        if "://" not in self._folder:
-            for _, folders, files in os.walk(self._folder):
-                folders[:] = [name for name in folders if name[0] not in "._"]
-                yield from (name for name in (*folders, *files) if name[0] not in "._" and not _is_utf8(name))
+    @property
+    def _path(self) -> Path | None:
+        """The folder on this machine's disk; None if it is elsewhere, or is a pattern of Spark's."""
+        path = Path(self._folder.removeprefix("file://"))
+        return path if path.is_dir() else None
 
     def batch(self, spark: SparkSession) -> DataFrame:
         return _lines_of_files(spark.read.options(**self._options()).text(self._pattern))
@@ -303,6 +302,13 @@ class KafkaSource:
             "kafka.bootstrap.servers": self._bootstrap_servers,
             **{f"kafka.{name}": value for name, value in self._settings.items()},
         }
+
+
+def _names_that_java_cannot_open(folder: Path) -> Iterator[str]:
+    """Yields names of files that Spark would list, then take for removed."""
+    for _, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] not in "._"]
+        yield from (name for name in (*folders, *files) if name[0] not in "._" and not _is_utf8(name))
 
 
 def _is_utf8(name: str) -> bool:

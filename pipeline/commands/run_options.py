@@ -49,13 +49,16 @@ def kafka_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as e:
         why = (e.strerror or e) if isinstance(e, OSError) else "it is not UTF-8"
         raise RunOptionsError(f"--kafka-file {file} can't be read: {why}.") from e
-    named = [(f"{file}, line {number}", line.strip()) for number, line in enumerate(lines, 1)]
+    named = []
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith(("#", "!")):
+            continue
+        where = f"{file}, line {number}"
+        if line.endswith("\\"):
+            raise RunOptionsError(f"{where} ends with a backslash: write the whole setting on one line.")
+        named.append((where, line))
     settings = {}
     for where, pair in [*named, *(("--kafka", pair) for pair in pairs)]:
-        if not pair or pair.startswith(("#", "!")):
-            continue
-        if where != "--kafka" and pair.endswith("\\"):
-            raise RunOptionsError(f"{where} ends with a backslash: write the whole setting on one line.")
         name, sign, value = pair.partition("=")
         if not sign or not name.strip():
             raise RunOptionsError(f"{where}: a Kafka setting is name=value, as in security.protocol=SSL.")

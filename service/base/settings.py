@@ -99,7 +99,8 @@ def _hosts(value: tuple[str, ...]) -> tuple[str, ...]:
 Host = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Milliseconds = Annotated[int, Field(ge=0, le=3_600_000)]
+_HOUR_MS: Final = 3_600_000
+Milliseconds = Annotated[int, Field(ge=0, le=_HOUR_MS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +335,8 @@ class Settings(BaseModel):
         default=30_000,
         description="How long startupz waits for metadata if startup_require_metadata is wait.",
     )
-    liveness_timeout_ms: Annotated[int, Field(ge=50, le=3_600_000)] = Field(
+    # A turn of a healthy loop may take some milliseconds.
+    liveness_timeout_ms: Annotated[int, Field(ge=50, le=_HOUR_MS)] = Field(
         default=4_000,
         description="How long a turn of the I/O thread or of the event loop may take before livez fails.",
     )

@@ -396,6 +396,7 @@ class Delivery:
                 write_mark(self._segments.folder, mark, self._segments.disk)
             self._written = mark
             self._take_away(mark)
+            self._keep_last_damaged(mark)
         except OSError as e:
             self._report(f"can't write the mark or delete files: {e.strerror or e}")
 
@@ -405,7 +406,12 @@ class Delivery:
                 self._move_damaged(segment)
             else:
                 self._segments.delete(segment)
-        # Without a new record it stays the last file, and the next process would not know of the damage.
+
+    def _keep_last_damaged(self, mark: Mark) -> None:
+        """Moves the last file if it is damaged and done: the next process would not know of the damage.
+
+        Only when the mark is on the disk, which then has the numbers that are used.
+        """
         last = self._segments.last_earlier
         if last is not None and last in self._damaged and mark.low >= self._segments.next_sequence:
             self._move_damaged(last)

@@ -148,8 +148,9 @@ def test_a_file_that_spark_would_pass_over_because_of_its_name_is_refused(tmp_pa
         touch(read_by_nobody)
     source.check()
     touch(b"events-\xfc.jsonl")
-    with pytest.raises(SourceError, match=r"name of 'events-\\udcfc\.jsonl' in .* is not UTF-8: rename"):
-        source.check()
+    for address in (tmp_path, tmp_path.as_uri()):
+        with pytest.raises(SourceError, match=r"name of 'events-\\udcfc\.jsonl' in .* is not UTF-8: rename"):
+            FilesSource(str(address)).check()
 
 
 def test_a_folder_is_known_by_its_whole_path_and_an_address_as_it_is(

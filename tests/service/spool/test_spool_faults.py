@@ -23,10 +23,10 @@ from client_core import (
 from service.base.disk import Disk
 from service.spool import dead_letters as dead_letters_module
 from service.spool.dead_letters import REASONS, DeadLetterFile, DeadLetterFolder, read_dead_letters
-from service.spool.delivery import PAUSE_MS
+from service.spool.delivery import MARK_EVERY_MS, PAUSE_MS
 from service.spool.delivery_outcome import DETAIL_CHARACTERS, delivery_outcome_of, delivery_outcome_of_refusal
 from service.spool.entry import frame_of
-from service.spool.folder import Mark
+from service.spool.folder import Mark, read_mark
 from service.spool.lanes import memory_bytes_of
 from service.spool.reader import Stored
 from service.spool.requeue import Requeue, Requeued
@@ -112,6 +112,19 @@ def test_a_damaged_file_is_kept_though_no_record_comes_before_the_next_start(rig
     assert rig.spool_in([record("next")]) == Spooled(3, 1)
     rig.settle()
     assert (rig.sent, rig.spool.dead_letters.damaged_files) == (["next"], 1)
+
+
+def test_a_damaged_file_stays_until_the_mark_has_the_numbers_that_it_used(rig: SpoolRig) -> None:
+    rig.spool_in([record("lost"), record("sent")])
+    damage(rig.segments[0], b"lost")
+    rig = rig.again()
+    rig.deliver()
+    rig.disk.room_bytes = 0
+    rig.deliver_after(MARK_EVERY_MS)
+    assert (read_mark(rig.folder, rig.disk), len(rig.segments)) == (Mark(), 1)
+    rig = rig.again()
+    rig.settle()
+    assert (read_mark(rig.folder, rig.disk), len(rig.segments)) == (Mark(3), 0)
 
 
 def test_a_damaged_file_stays_while_one_of_its_records_waits(rig: SpoolRig) -> None:
